@@ -1,0 +1,33 @@
+"""What a worker tells about itself when asked: identity, domain, capacities and costs."""
+
+import msgspec
+
+from nebula_protocol.cost import CostFit, LinkFit
+from nebula_protocol.domain import Domain
+from nebula_protocol.ids import Role, WorkerEpoch, WorkerId
+
+
+class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
+    """Sent with every full state; all a router needs to plan on the worker."""
+
+    version: int = 1
+    worker_id: WorkerId
+    epoch: WorkerEpoch
+    role: Role
+    domain: Domain
+    dp_size: int = 1
+    engine: str
+    pic: bool
+    context_tokens: int
+    device_capacity_tokens: int
+    store_capacity_tokens: int
+    kv_bytes_per_token: int
+    max_step_tokens: int
+    recompute_tokens_per_segment: int
+    """LegoLink's k: the first tokens of each reused segment that are computed again."""
+    recompute_ratio: float = 0.0
+    """CacheBlend's ratio of reused tokens that are computed again; 0 where the method is LegoLink."""
+    step_cost: CostFit
+    peer_link: LinkFit
+    load_s_per_token: float
+    """Time to bring one token's KV from the store into the device tier (copy and rotation)."""

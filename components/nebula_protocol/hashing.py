@@ -1,0 +1,66 @@
+"""Hashes of blocks, prefixes and segments. Everything that is hashed is hashed once per request."""
+
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from nebula_protocol.ids import BlockHash, SegmentHash
+from nebula_protocol.tokens import TOKEN_DTYPE, TokenArray, token_bytes
+
+HashArray = npt.NDArray[np.uint64]
+
+# Dynamo hashes blocks with XXH3-64 and this seed; checked against its own function in the tests.
+_BLOCK_SEED = 1337
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def hash_blocks(tokens: TokenArray, block_size_tokens: int) -> HashArray:
+    """Hash of each full block by itself, shape [tokens // block_size_tokens]; a partial last block has none."""
+    data = token_bytes(tokens)
+    block_bytes = block_size_tokens * TOKEN_DTYPE.itemsize
+    digest = xxhash.xxh3_64_intdigest
+    full_bytes = len(data) - len(data) % block_bytes
+    hashes = [digest(data[at : at + block_bytes], _BLOCK_SEED) for at in range(0, full_bytes, block_bytes)]
+    return np.array(hashes, dtype=np.uint64)
+
+
+def hash_block(tokens: TokenArray) -> BlockHash:
+    """Hash of one block's tokens, equal to Dynamo's `tokens_hash`."""
+    return BlockHash(xxhash.xxh3_64_intdigest(token_bytes(tokens), _BLOCK_SEED))
+
+
+def hash_segment(tokens: TokenArray) -> SegmentHash:
+    """The content key of a segment: 128 bits over its token ids, independent of where it stands."""
+    return SegmentHash(xxhash.xxh3_128_digest(token_bytes(tokens)))
+
+
+def accumulate_prefix(block_hashes: HashArray, *, parent_accumulator: int = 0, start_block: int = 0) -> HashArray:
+    """Running accumulators of a chain of blocks, shape [blocks]; the last one continues the chain.
+
+    A block contributes its hash mixed with its depth, and contributions add up modulo 2**64, so the keys of all
+    prefixes come from one cumulative sum instead of a loop. Order counts because depth is mixed in.
+    """
+    depth = np.arange(start_block, start_block + len(block_hashes), dtype=np.uint64)
+    accumulators = np.cumsum(_mix64(block_hashes + depth * _GOLDEN), dtype=np.uint64)
+    return cast("HashArray", accumulators + np.uint64(parent_accumulator))
+
+
+def prefix_keys(accumulators: HashArray, domain_salt: int = 0) -> HashArray:
+    """Keys of the prefixes that end at each block, shape [blocks]. Different salts never share a key by design."""
+    return _mix64(accumulators ^ np.uint64(domain_salt))
+
+
+def salt_of(text: str) -> int:
+    """64-bit salt of a domain or tenant name; 0 for the empty name."""
+    return xxhash.xxh3_64_intdigest(text.encode()) if text else 0
+
+
+def _mix64(values: HashArray) -> HashArray:
+    """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection that spreads every bit."""
+    mixed = (values ^ (values >> np.uint64(30))) * _MIX_1
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
+    return cast("HashArray", mixed ^ (mixed >> np.uint64(31)))
