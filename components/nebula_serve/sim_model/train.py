@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from nebula_serve.sim_model.model_folder import SPECIAL_TOKENS, packaged_folder
 
 VOCABULARY_TOKENS = 8192
-"""Size with the 256 bytes and the special tokens: what 170k tokens of text can train without rare junk."""
+"""Including the 256 bytes and the special tokens. Small, as the training text is (770,000 characters)."""
 
 # Words with their leading space, single digits and line breaks are kept apart before merging, as the
 # tokenizers of current open models do it: seams between passages then behave as they do with those models.
