@@ -1,0 +1,14 @@
+"""Which requests may share prefix blocks.
+
+KV that position-independent reuse touched is approximate and must never serve a request that asked for exact results.
+Engines keep the two apart by the salt of a block's hash. The common case (reuse on, no tenant) is the unsalted one, so
+that its block hashes are plain Dynamo hashes.
+"""
+
+EXACT_SALT = "exact"
+
+
+def lineage_of(*, pic: bool, deployment_has_pic: bool, cache_salt: str) -> str:
+    """The salt under which a request's prefix blocks are cached; empty for the common lineage."""
+    exact_apart = EXACT_SALT if deployment_has_pic and not pic else ""
+    return "/".join(part for part in (cache_salt, exact_apart) if part)

@@ -1,0 +1,62 @@
+"""What the router needs from outside. Each port has a real adapter and, in the tests, a fake; one suite runs on both."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from nebula_protocol.events import Decision
+from nebula_protocol.hashing import HashArray
+from nebula_protocol.ids import WorkerId
+from nebula_protocol.messages import StateChunk
+from nebula_protocol.tokens import TokenArray
+
+JsonObject = dict[str, object]
+"""A request or a chunk as Dynamo's request plane carries it."""
+
+
+class Clock(Protocol):
+    """Monotonic seconds."""
+
+    def __call__(self) -> float: ...
+
+
+class WorkerPool(Protocol):
+    """The live workers of one role, and the way to send a request to one of them."""
+
+    def live_workers(self) -> frozenset[WorkerId]:
+        """Those that discovery lists now; may lag behind a crash by seconds."""
+        ...
+
+    def generate(self, worker_id: WorkerId, request: Mapping[str, object]) -> AsyncIterator[JsonObject]:
+        """The worker's reply chunks.
+
+        Raises:
+            WorkerGoneError: it cannot be reached, or its stream broke before the end.
+            WorkerRefusedError: it answered with an error of its own.
+        """
+        ...
+
+
+class StateSource(Protocol):
+    async def fetch_state(self, worker_id: WorkerId) -> Sequence[StateChunk]:
+        """A worker's full state, all chunks of one snapshot in order.
+
+        Raises:
+            WorkerGoneError: no complete answer in time.
+        """
+        ...
+
+
+class EventFeed(Protocol):
+    def messages(self) -> AsyncIterator[tuple[str, bytes]]:
+        """(subject, data) of every event message of the deployment's workers, in order of arrival."""
+        ...
+
+
+class DecisionSink(Protocol):
+    async def publish_decision(self, decision: Decision) -> None: ...
+
+
+class BlockHasher(Protocol):
+    """Dynamo's block hashes for a lineage with a salt; the unsalted ones are `nebula_protocol.hashing.hash_blocks`."""
+
+    def __call__(self, tokens: TokenArray, block_size_tokens: int, lineage: str) -> HashArray: ...

@@ -1,0 +1,56 @@
+"""The router's settings. `dynamo serve` resolves them; the process reads one JSON file."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RouterSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    namespace: str = "nebula"
+    """Dynamo namespace of the frontend and this router."""
+    pool_namespace: str = "nebula_pool"
+    """Dynamo namespace of the workers; another one, so that the frontend does not route to them itself."""
+    component: str = "router"
+    """Dynamo component that this router serves as."""
+    model_path: str = ""
+    """Folder with the model's tokenizer, chat template and configuration."""
+    model_name: str = "nebula-sim"
+    """Name under which clients ask for the model."""
+    ttl_s: float = Field(default=5.0, gt=0, le=600)
+    """How long a speculative entry lives past its expected completion while no event confirms it."""
+    max_index_entries: int = Field(default=2_000_000, ge=1_000)
+    """Bound on prefix blocks and segments in the index together; the longest unused go first."""
+    max_workers: int = Field(default=256, ge=1, le=4096)
+    """Bound on schedulers (worker, dp_rank) in the index."""
+    separators: tuple[str, ...] = ()
+    """Texts that delimit segments in a prompt; matched as token ids, several allowed."""
+    message_starts: tuple[str, ...] = ("<|im_start|>",)
+    """Texts with which a chat message begins."""
+    min_segment_tokens: int = Field(default=32, ge=1)
+    """Shorter stretches get no entry of their own."""
+    content_chunks: bool = True
+    """Divide long stretches without marks at content-defined places."""
+    chunk_min_tokens: int = Field(default=64, ge=8)
+    """Shortest content-defined chunk."""
+    chunk_mean_tokens: int = Field(default=256, ge=16)
+    """Mean length of content-defined chunks."""
+    chunk_max_tokens: int = Field(default=1024, ge=32)
+    """Longest content-defined chunk."""
+    pic: bool = True
+    """Position-independent reuse, unless a request's annotation turns it off."""
+    parallel_prefill: bool = True
+    """Let helpers compute missing segments when the estimate says that it is faster."""
+    remote_reuse: bool = True
+    """Fetch segments from other workers when the estimate says that it is faster."""
+    max_helpers: int = Field(default=6, ge=0, le=64)
+    """Most helpers for one request."""
+    wait_slack_ratio: float = Field(default=1.0, ge=0)
+    """A target waits for remote segments this much longer than estimated, as a share of the estimate, plus 50 ms."""
+    max_attempts: int = Field(default=4, ge=1, le=16)
+    """How often a request is placed anew when workers die under it."""
+    publish_decisions: bool = True
+    """Publish every decision on NATS for `nebula events` and `nebula explain`."""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """Port of the router's own /metrics and /health; 0 picks a free one."""
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    """Lowest level that is logged."""

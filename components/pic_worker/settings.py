@@ -1,0 +1,111 @@
+"""A worker's settings. `dynamo serve` resolves them; the process reads one JSON file."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class LinkSettings(BaseModel):
+    model_config = _MODEL_CONFIG
+
+    floor_s: float = Field(default=0.003, ge=0, le=10)
+    """Fixed time of a transfer."""
+    bytes_per_s: float = Field(default=22e9, gt=0)
+    """Bandwidth of one worker's link, shared by its concurrent transfers."""
+
+
+class SimSettings(BaseModel):
+    """The engine that spends calibrated time instead of computing."""
+
+    model_config = _MODEL_CONFIG
+
+    model: str = "Qwen3-14B"
+    """Model of the prefill-time table."""
+    dtype: str = "bf16"
+    """Weights' type of the table: bf16 or fp8_block."""
+    system: str = "h100_sxm"
+    """GPU of the table: h100_sxm, h200_sxm or a100_sxm."""
+    time_factor: float = Field(default=1.15, gt=0, le=10)
+    """Multiplies the table's kernel times."""
+    step_overhead_s: float = Field(default=0.005, ge=0, le=1)
+    """Host and scheduler time added to each step."""
+    time_scale: float = Field(default=1.0, gt=0, le=1000)
+    """Real seconds per simulated second: 10 runs ten times slower."""
+    decode_token_s: float = Field(default=0.012, gt=0, le=10)
+    """Time between two decoded tokens."""
+    host_load_bytes_per_s: float = Field(default=55e9, gt=0)
+    """Store to device tier (PCIe)."""
+    rotation_bytes_per_s: float = Field(default=800e9, gt=0)
+    """Speed of rotating keys of reused segments."""
+    answer: str = "This is a simulated answer: time was spent as a GPU would, but no model ran. "
+    """Text that every decode repeats up to the requested length."""
+
+
+class CutSettings(BaseModel):
+    """For requests that come without a plan (behind Dynamo's own router). Equal to the router's in one deployment."""
+
+    model_config = _MODEL_CONFIG
+
+    separators: tuple[str, ...] = ()
+    """Texts that delimit segments."""
+    message_starts: tuple[str, ...] = ("<|im_start|>",)
+    """Texts with which a chat message begins."""
+    min_segment_tokens: int = Field(default=32, ge=1)
+    """Shorter stretches get no entry of their own."""
+    content_chunks: bool = True
+    """Divide long stretches without marks at content-defined places."""
+    chunk_min_tokens: int = Field(default=64, ge=8)
+    """Shortest content-defined chunk."""
+    chunk_mean_tokens: int = Field(default=256, ge=16)
+    """Mean length of content-defined chunks."""
+    chunk_max_tokens: int = Field(default=1024, ge=32)
+    """Longest content-defined chunk."""
+
+
+class WorkerSettings(BaseModel):
+    model_config = _MODEL_CONFIG
+
+    role: Literal["prefill", "decode"] = "prefill"
+    """Which half of a request this worker serves."""
+    engine: Literal["sim"] = "sim"
+    """What computes."""
+    namespace: str = "nebula_pool"
+    """Dynamo namespace to serve in."""
+    component: str = "prefill"
+    """Dynamo component to serve as."""
+    model_path: str = ""
+    """Folder with the model's tokenizer, chat template and configuration."""
+    model_name: str = "nebula-sim"
+    """Name under which clients ask for the model."""
+    pic: bool = True
+    """Reuse and keep position-independent segments."""
+    block_size_tokens: int = Field(default=16, ge=1, le=1024)
+    """Tokens per KV block."""
+    context_tokens: int = Field(default=32768, ge=16)
+    """Longest prompt and answer together."""
+    device_capacity_tokens: int = Field(default=100_000, ge=1024)
+    """KV room of the engine's own paged cache."""
+    store_capacity_tokens: int = Field(default=200_000, ge=0)
+    """KV room of the store below it, shared by prefix blocks and segments."""
+    prefix_ratio: float = Field(default=0.3, ge=0, le=1)
+    """Share of the store for prefix blocks until the router says otherwise."""
+    max_step_tokens: int = Field(default=8192, ge=64)
+    """Token budget of one engine step."""
+    max_running: int = Field(default=256, ge=1)
+    """Most requests in one engine step."""
+    recompute_tokens_per_segment: int = Field(default=16, ge=0)
+    """LegoLink: leading tokens of each reused segment that are computed again."""
+    link: LinkSettings = LinkSettings()
+    """Link to other workers."""
+    sim: SimSettings = SimSettings()
+    """Only for the `sim` engine."""
+    cut: CutSettings = CutSettings()
+    """How this worker cuts prompts itself."""
+    prompt_hold_s: float = Field(default=60.0, gt=0, le=3600)
+    """How long a prefilled prompt's KV waits for its decode worker."""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """Port of the worker's /metrics and /health; 0 picks a free one."""
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    """Lowest level that is logged."""
