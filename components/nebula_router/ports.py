@@ -1,4 +1,4 @@
-"""What the router needs from outside. Each port has a real adapter and, in the tests, a fake; one suite runs on both."""
+"""What the router needs from outside. Each port has a real adapter and a fake; one suite of tests runs on both."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol

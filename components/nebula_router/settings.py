@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nebula_protocol.cut_settings import CutSettings
+
 
 class RouterSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -22,20 +24,8 @@ class RouterSettings(BaseModel):
     """Bound on prefix blocks and segments in the index together; the longest unused go first."""
     max_workers: int = Field(default=256, ge=1, le=4096)
     """Bound on schedulers (worker, dp_rank) in the index."""
-    separators: tuple[str, ...] = ()
-    """Texts that delimit segments in a prompt; matched as token ids, several allowed."""
-    message_starts: tuple[str, ...] = ("<|im_start|>",)
-    """Texts with which a chat message begins."""
-    min_segment_tokens: int = Field(default=32, ge=1)
-    """Shorter stretches get no entry of their own."""
-    content_chunks: bool = True
-    """Divide long stretches without marks at content-defined places."""
-    chunk_min_tokens: int = Field(default=64, ge=8)
-    """Shortest content-defined chunk."""
-    chunk_mean_tokens: int = Field(default=256, ge=16)
-    """Mean length of content-defined chunks."""
-    chunk_max_tokens: int = Field(default=1024, ge=32)
-    """Longest content-defined chunk."""
+    cut: CutSettings = CutSettings()
+    """How prompts are cut into segments."""
     pic: bool = True
     """Position-independent reuse, unless a request's annotation turns it off."""
     parallel_prefill: bool = True

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nebula_protocol.cut_settings import CutSettings
+
 _MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
@@ -41,27 +43,6 @@ class SimSettings(BaseModel):
     """Speed of rotating keys of reused segments."""
     answer: str = "This is a simulated answer: time was spent as a GPU would, but no model ran. "
     """Text that every decode repeats up to the requested length."""
-
-
-class CutSettings(BaseModel):
-    """For requests that come without a plan (behind Dynamo's own router). Equal to the router's in one deployment."""
-
-    model_config = _MODEL_CONFIG
-
-    separators: tuple[str, ...] = ()
-    """Texts that delimit segments."""
-    message_starts: tuple[str, ...] = ("<|im_start|>",)
-    """Texts with which a chat message begins."""
-    min_segment_tokens: int = Field(default=32, ge=1)
-    """Shorter stretches get no entry of their own."""
-    content_chunks: bool = True
-    """Divide long stretches without marks at content-defined places."""
-    chunk_min_tokens: int = Field(default=64, ge=8)
-    """Shortest content-defined chunk."""
-    chunk_mean_tokens: int = Field(default=256, ge=16)
-    """Mean length of content-defined chunks."""
-    chunk_max_tokens: int = Field(default=1024, ge=32)
-    """Longest content-defined chunk."""
 
 
 class WorkerSettings(BaseModel):

@@ -1,0 +1,48 @@
+"""The `Common` section: what several services of one deployment must agree on."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SHARED_SECTION = "Common"
+
+
+class CommonSettings(BaseModel):
+    """A value here reaches every service that has such a key and does not set it itself; null leaves them alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    engine: Literal["auto", "sim", "vllm"] = "auto"
+    """What the workers compute with. auto: vllm where the graph supports it and this machine has a GPU, else sim."""
+    model_path: str | None = None
+    """Folder with the model's tokenizer, chat template and configuration. Only `sim` can do without: it gets its own."""
+    models_dir: str = "models"
+    """Where the folder of the `sim` engine's model is made; relative to the working directory."""
+    model_name: str | None = None
+    """Name under which clients ask for the model. Without one: the name of the model's folder."""
+    namespace: str = "nebula"
+    """Dynamo namespace of the frontend and of what answers it."""
+    pool_namespace: str | None = None
+    """Dynamo namespace of the workers. Another than the frontend's hides them from Dynamo's own routing."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged."""
+    log_format: Literal["console", "json"] = "console"
+    """How log lines look: for people, or one JSON object a line with the process in it."""
+    pic: bool | None = None
+    """Reuse position-independent segments."""
+    block_size_tokens: int | None = Field(default=None, ge=1, le=1024)
+    """Tokens per KV block."""
+    separators: tuple[str, ...] | None = None
+    """Texts that delimit segments in a prompt; several allowed."""
+    message_starts: tuple[str, ...] | None = None
+    """Texts with which a chat message begins."""
+    min_segment_tokens: int | None = None
+    """Shorter stretches get no entry of their own."""
+    content_chunks: bool | None = None
+    """Divide long stretches without marks at content-defined places."""
+    chunk_min_tokens: int | None = None
+    """Shortest content-defined chunk."""
+    chunk_mean_tokens: int | None = None
+    """Mean length of content-defined chunks."""
+    chunk_max_tokens: int | None = None
+    """Longest content-defined chunk."""
