@@ -1,0 +1,62 @@
+"""Rules for every test: what may be skipped where, and the fixtures shared by all kinds of test."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+SHARED_VARIABLE = "NEBULA_SHARED"
+WITHOUT_SHARED = f"{SHARED_VARIABLE} does not name the folder of workload traces"
+WITHOUT_GPU = "no NVIDIA GPU"
+ALLOWED_IN_CI = (WITHOUT_SHARED, WITHOUT_GPU)
+"""Reasons for which CI may skip a test; a test of a real NATS, Dynamo or vLLM has none."""
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder of workload traces and calibration data beside the project; skips where there is none."""
+    folder = os.environ.get(SHARED_VARIABLE)
+    if not folder or not Path(folder).is_dir():
+        pytest.skip(WITHOUT_SHARED)
+    return Path(folder)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not Path("/dev/nvidia0").exists():
+        pytest.skip(WITHOUT_GPU)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and _in_ci():
+        reason = _skip_reason(report)
+        starts_services = bool(item.get_closest_marker("integration") or item.get_closest_marker("e2e"))
+        allowed = WITHOUT_GPU in reason or (WITHOUT_SHARED in reason and not starts_services)
+        if not allowed:
+            _turn_into_failure(report, reason)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped and _in_ci():
+        reason = _skip_reason(report)
+        if not any(allowed in reason for allowed in ALLOWED_IN_CI):
+            _turn_into_failure(report, reason)
+    return report
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+def _turn_into_failure(report: pytest.TestReport | pytest.CollectReport, reason: str) -> None:
+    report.outcome = "failed"
+    report.longrepr = f"CI may not skip this: {reason}"
