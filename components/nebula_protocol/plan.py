@@ -62,6 +62,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     wait_budget_s: float
     """How long the target may wait for remote segments, from when it receives the plan; then it computes."""
     estimate: Estimate
+    hands_over: bool = True
+    """Whether a decode worker will pull the prompt's KV; if not, the target need not hold it."""
     pic: bool = True
     """False: exact prefix caching only; segments are neither reused nor kept for this request."""
 

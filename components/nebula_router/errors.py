@@ -30,3 +30,7 @@ class WorkerRefusedError(RouterError):
         super().__init__(f"worker {worker_id} refused: {reason}")
         self.worker_id = worker_id
         self.reason = reason
+
+
+class StartError(RouterError):
+    """The router cannot start: a setting or a service it needs is missing."""

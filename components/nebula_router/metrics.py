@@ -1,0 +1,138 @@
+"""What the router counts. Names follow Dynamo's: `dynamo_component_nebula_<noun>_<unit>[_total]`."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from nebula_protocol.plan import Source
+from nebula_protocol.receipt import Receipt
+from nebula_router.decide import Decided, Learned
+
+_PREFIX = "dynamo_component_nebula_"
+_DECISION_BUCKETS_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
+_TTFT_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+
+class MetricName(StrEnum):
+    """Every metric of the router, with what it counts as its value's documentation in `docs/metrics.md`."""
+
+    DECISION_SECONDS = f"{_PREFIX}decision_seconds"
+    TTFT_ESTIMATED_SECONDS = f"{_PREFIX}ttft_estimated_seconds"
+    TTFT_OBSERVED_SECONDS = f"{_PREFIX}ttft_observed_seconds"
+    REQUESTS = f"{_PREFIX}requests_total"
+    RETRIES = f"{_PREFIX}retries_total"
+    PROMPT_TOKENS = f"{_PREFIX}prompt_tokens_total"
+    HIT_TOKENS = f"{_PREFIX}hit_tokens_total"
+    COMPUTED_TOKENS = f"{_PREFIX}computed_tokens_total"
+    RECOMPUTED_TOKENS = f"{_PREFIX}recomputed_tokens_total"
+    INVALID_HIT_TOKENS = f"{_PREFIX}invalid_hit_tokens_total"
+    REPEATED_TOKENS = f"{_PREFIX}repeated_tokens_total"
+    SEGMENTS = f"{_PREFIX}segments_total"
+    FALLBACKS = f"{_PREFIX}fallbacks_total"
+    EVENTS = f"{_PREFIX}events_total"
+    EVENT_GAPS = f"{_PREFIX}event_gaps_total"
+    STATE_FETCHES = f"{_PREFIX}state_fetches_total"
+    INDEX_ENTRIES = f"{_PREFIX}index_entries"
+    WORKERS = f"{_PREFIX}workers"
+
+
+class HitKind(StrEnum):
+    PREFIX = "prefix"
+    LOCAL = "local"
+    FETCHED = "fetched"
+
+
+class RouterMetrics:
+    """One registry of its own, read by Dynamo's metrics callback."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._decision = self._histogram(MetricName.DECISION_SECONDS, "Time of one decision", _DECISION_BUCKETS_S)
+        self._estimated = self._histogram(
+            MetricName.TTFT_ESTIMATED_SECONDS, "Prefill completion as estimated", _TTFT_BUCKETS_S
+        )
+        self._observed = self._histogram(
+            MetricName.TTFT_OBSERVED_SECONDS, "Prefill completion as seen by the router", _TTFT_BUCKETS_S
+        )
+        self._requests = self._counter(MetricName.REQUESTS, "Requests placed", "target_worker_id")
+        self._retries = self._counter(MetricName.RETRIES, "Requests placed anew after a worker was lost")
+        self._prompt = self._counter(MetricName.PROMPT_TOKENS, "Prompt tokens")
+        self._hits = self._counter(MetricName.HIT_TOKENS, "Tokens whose KV was found", "kind")
+        self._computed = self._counter(MetricName.COMPUTED_TOKENS, "Prompt tokens computed")
+        self._recomputed = self._counter(MetricName.RECOMPUTED_TOKENS, "Segment hits computed again by fusion")
+        self._invalid = self._counter(MetricName.INVALID_HIT_TOKENS, "Planned as a hit, not there when wanted")
+        self._repeated = self._counter(
+            MetricName.REPEATED_TOKENS, "Computed although a copy existed that the router did not know"
+        )
+        self._segments = self._counter(MetricName.SEGMENTS, "Segments by where their KV came from", "source")
+        self._fallbacks = self._counter(MetricName.FALLBACKS, "Segments computed instead, by reason", "reason")
+        self._events = self._counter(MetricName.EVENTS, "Event messages applied", "topic")
+        self._gaps = self._counter(MetricName.EVENT_GAPS, "Gaps in a worker's events", "topic")
+        self._states = self._counter(MetricName.STATE_FETCHES, "Full states fetched from workers", "result")
+        self._entries = self._gauge(MetricName.INDEX_ENTRIES, "Entries in the index", "kind")
+        self._workers = self._gauge(MetricName.WORKERS, "Workers in the index")
+
+    def observe_decision(self, decided: Decided) -> None:
+        self._decision.observe(decided.decision.decision_us / 1e6)
+        self._estimated.observe(decided.plan.estimate.completion_s)
+        self._requests.labels(str(decided.plan.target.worker_id)).inc()
+
+    def observe_ttft(self, ttft_s: float) -> None:
+        self._observed.observe(ttft_s)
+
+    def observe_receipt(self, receipt: Receipt, learned: Learned) -> None:
+        self._prompt.inc(receipt.prompt_tokens)
+        self._hits.labels(HitKind.PREFIX).inc(receipt.prefix_hit_tokens)
+        self._hits.labels(HitKind.LOCAL).inc(receipt.local_hit_tokens)
+        self._hits.labels(HitKind.FETCHED).inc(receipt.fetched_hit_tokens)
+        self._computed.inc(receipt.computed_tokens)
+        self._recomputed.inc(receipt.recomputed_tokens)
+        self._invalid.inc(receipt.invalid_hit_tokens)
+        self._repeated.inc(learned.repeated_tokens)
+        for outcome in receipt.segments:
+            self._segments.labels(outcome.done).inc()
+            if outcome.fallback is not None:
+                self._fallbacks.labels(outcome.fallback).inc()
+
+    def count_retry(self) -> None:
+        self._retries.inc()
+
+    def count_events(self, topic: str) -> None:
+        self._events.labels(topic).inc()
+
+    def count_gap(self, topic: str) -> None:
+        self._gaps.labels(topic).inc()
+
+    def count_state_fetch(self, result: str) -> None:
+        self._states.labels(result).inc()
+
+    def set_index_size(self, *, num_blocks: int, num_segments: int, num_workers: int) -> None:
+        self._entries.labels("block").set(num_blocks)
+        self._entries.labels("segment").set(num_segments)
+        self._workers.set(num_workers)
+
+    def exposition(self) -> str:
+        """All metrics in Prometheus text format."""
+        return generate_latest(self._registry).decode()
+
+    def _counter(self, name: MetricName, documentation: str, *labels: str) -> Counter:
+        counter = Counter(name.removesuffix("_total"), documentation, labels, registry=self._registry)
+        self._start_at_zero(counter, labels)
+        return counter
+
+    def _gauge(self, name: MetricName, documentation: str, *labels: str) -> Gauge:
+        return Gauge(name, documentation, labels, registry=self._registry)
+
+    def _histogram(self, name: MetricName, documentation: str, buckets: Iterable[float]) -> Histogram:
+        return Histogram(name, documentation, registry=self._registry, buckets=tuple(buckets))
+
+    @staticmethod
+    def _start_at_zero(counter: Counter, labels: tuple[str, ...]) -> None:
+        """Labels with a closed set of values exist from the start, so that a rate over them never misses the first."""
+        if labels == ("source",):
+            for source in Source:
+                counter.labels(source)
+        elif labels == ("kind",):
+            for kind in HitKind:
+                counter.labels(kind)

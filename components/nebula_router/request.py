@@ -1,0 +1,108 @@
+"""A tokenized request from Dynamo's frontend, read once and checked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, cast
+
+from nebula_protocol.annotations import RequestOptions, parse_annotations
+from nebula_protocol.errors import AnnotationError, TokenIdsError
+from nebula_protocol.ids import RequestId
+from nebula_protocol.tokens import TokenArray, as_token_array
+from nebula_router.errors import BadRequestError
+from nebula_router.ports import JsonObject
+
+_ENGINE_DATA = "engine_data"
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRequest:
+    """What the client asked for, and the answer so far: after a worker died, the rest continues from there."""
+
+    request_id: RequestId
+    body: JsonObject
+    token_ids: list[int]
+    tokens: TokenArray
+    max_tokens: int | None
+    options: RequestOptions
+    generated: tuple[int, ...] = ()
+    wants_engine_data: bool = False
+
+    @classmethod
+    def read(cls, body: JsonObject, request_id: RequestId, context_tokens: int) -> Self:
+        """
+        Raises:
+            BadRequestError: no prompt, too long a prompt, or malformed annotations.
+        """
+        token_ids = body.get("token_ids")
+        if not isinstance(token_ids, list) or not token_ids:
+            raise BadRequestError("the prompt is empty")
+        if len(token_ids) >= context_tokens:
+            raise BadRequestError(
+                f"the prompt has {len(token_ids)} tokens, the context holds {context_tokens} with the answer"
+            )
+        try:
+            tokens = as_token_array(token_ids)
+            options = parse_annotations(_strings(body.get("annotations")))
+        except (TokenIdsError, AnnotationError) as error:
+            raise BadRequestError(str(error)) from error
+        return cls(
+            request_id=request_id,
+            body=body,
+            token_ids=token_ids,
+            tokens=tokens,
+            max_tokens=_max_tokens(body),
+            options=options,
+            wants_engine_data=_ENGINE_DATA in _extra_fields(body),
+        )
+
+    @property
+    def remaining_tokens(self) -> int | None:
+        return None if self.max_tokens is None else self.max_tokens - len(self.generated)
+
+    def with_generated(self, new_tokens: Sequence[int]) -> Self:
+        """The request after more of its answer was sent to the client."""
+        if not new_tokens:
+            return self
+        token_ids = [*self.token_ids, *new_tokens]
+        return replace(
+            self,
+            token_ids=token_ids,
+            tokens=as_token_array(token_ids),
+            generated=(*self.generated, *new_tokens),
+        )
+
+    def body_for(self, *, max_tokens: int | None, extra_args: Mapping[str, object]) -> JsonObject:
+        """The body for a worker: all tokens so far, a new limit, and `extra_args` added to the client's."""
+        stop_conditions = dict(_mapping(self.body.get("stop_conditions")))
+        stop_conditions["max_tokens"] = max_tokens
+        min_tokens = stop_conditions.get("min_tokens")
+        if isinstance(min_tokens, int):
+            stop_conditions["min_tokens"] = max(0, min_tokens - len(self.generated))
+        return {
+            **self.body,
+            "token_ids": self.token_ids,
+            "stop_conditions": stop_conditions,
+            "extra_args": {**_mapping(self.body.get("extra_args")), **extra_args},
+        }
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _strings(value: object) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise BadRequestError("annotations must be a list of strings")
+    return value
+
+
+def _max_tokens(body: JsonObject) -> int | None:
+    value = _mapping(body.get("stop_conditions")).get("max_tokens")
+    return value if isinstance(value, int) else None
+
+
+def _extra_fields(body: JsonObject) -> list[object]:
+    fields = _mapping(_mapping(body.get("extra_args")).get("nvext")).get("extra_fields")
+    return fields if isinstance(fields, list) else []
