@@ -50,11 +50,11 @@ class ServiceSpec:
     replicas: Replicas | None = None
     """None: exactly one process."""
     defaults: Mapping[str, object] = field(default_factory=dict)
-    """Dotted key to value: what this graph sets differently from the settings model."""
+    """Dotted key to value: what this service sets differently from its settings model."""
     inherits: Mapping[str, str] = field(default_factory=dict)
     """Dotted key of this service to the key of the shared section that it takes its value from when nobody sets it."""
     metrics_port_key: str | None = None
-    """Key that holds the port of a process's own /metrics; a 0 there is replaced by a free port, one for each process."""
+    """Key with the port of a process's own /metrics; a 0 there is replaced by a free port, one for each process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Graph:
     engines: tuple[str, ...] = ("sim",)
     """Engines that the workers of this graph can run, the preferred one first."""
     defaults: Mapping[str, object] = field(default_factory=dict)
-    """Values for the shared section."""
+    """Dotted `Service.key` to value, over the defaults of the services."""
 
     def all_services(self) -> tuple[ServiceSpec, ...]:
         return self.planes + self.services

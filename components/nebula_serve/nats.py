@@ -4,7 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from nebula_serve.errors import ProgramMissingError
 from nebula_serve.graph import ReadyKind, ServiceSpec
@@ -14,8 +14,6 @@ PROGRAM = "nats-server"
 
 
 class NatsSettings(ListenSettings):
-    max_payload_bytes: int = Field(default=8 * 2**20, ge=2**20, le=64 * 2**20)
-    """Largest message; a worker's full state travels in chunks below it."""
     extra_args: tuple[str, ...] = ()
     """Further flags of `nats-server`, as they are."""
 
@@ -36,7 +34,7 @@ def find_nats_server() -> str:
 
 
 def nats_command(settings: BaseModel, config_file: Path) -> tuple[str, ...]:
-    """`nats-server` reads the same JSON syntax that the settings are written in, so the file is its configuration."""
+    """NATS core only: no JetStream, so nothing is stored."""
     del config_file
     if not isinstance(settings, NatsSettings):
         raise TypeError(f"the NATS server needs NatsSettings, not {type(settings).__name__}")

@@ -15,7 +15,7 @@ class CommonSettings(BaseModel):
     engine: Literal["auto", "sim", "vllm"] = "auto"
     """What the workers compute with. auto: vllm where the graph supports it and this machine has a GPU, else sim."""
     model_path: str | None = None
-    """Folder with the model's tokenizer, chat template and configuration. Only `sim` can do without: it gets its own."""
+    """Folder with the model's tokenizer, chat template and configuration. Only `sim` can do without."""
     models_dir: str = "models"
     """Where the folder of the `sim` engine's model is made; relative to the working directory."""
     model_name: str | None = None
@@ -32,6 +32,8 @@ class CommonSettings(BaseModel):
     """Reuse position-independent segments."""
     block_size_tokens: int | None = Field(default=None, ge=1, le=1024)
     """Tokens per KV block."""
+    context_tokens: int | None = Field(default=None, ge=16)
+    """Longest prompt and answer together."""
     separators: tuple[str, ...] | None = None
     """Texts that delimit segments in a prompt; several allowed."""
     message_starts: tuple[str, ...] | None = None
@@ -46,3 +48,11 @@ class CommonSettings(BaseModel):
     """Mean length of content-defined chunks."""
     chunk_max_tokens: int | None = None
     """Longest content-defined chunk."""
+    sim_model: str | None = None
+    """For the `sim` engine: model of the prefill-time table."""
+    sim_dtype: str | None = None
+    """For the `sim` engine: weights' type of the table."""
+    sim_system: str | None = None
+    """For the `sim` engine: GPU of the table."""
+    time_scale: float | None = Field(default=None, gt=0)
+    """For the `sim` engine: real seconds per simulated second."""

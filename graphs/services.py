@@ -1,0 +1,76 @@
+"""The services that graphs are made of."""
+
+from nebula_router.settings import RouterSettings
+from nebula_serve.frontend import FrontendSettings, frontend_command
+from nebula_serve.graph import ReadyKind, Replicas, ServiceSpec
+from nebula_serve.process_plan import python_module
+from pic_worker.settings import WorkerSettings
+
+_MODEL = {
+    "model_path": "model_path",
+    "model_name": "model_name",
+    "pool_namespace": "pool_namespace",
+    "log_level": "log_level",
+    "pic": "pic",
+}
+_CUT = {
+    "separators": "separators",
+    "message_starts": "message_starts",
+    "min_segment_tokens": "min_segment_tokens",
+    "content_chunks": "content_chunks",
+    "chunk_min_tokens": "chunk_min_tokens",
+    "chunk_mean_tokens": "chunk_mean_tokens",
+    "chunk_max_tokens": "chunk_max_tokens",
+}
+_WORKER = {
+    "model_path": "model_path",
+    "model_name": "model_name",
+    "namespace": "pool_namespace",
+    "engine": "engine",
+    "log_level": "log_level",
+    "pic": "pic",
+    "block_size_tokens": "block_size_tokens",
+    "context_tokens": "context_tokens",
+    "sim.model": "sim_model",
+    "sim.dtype": "sim_dtype",
+    "sim.system": "sim_system",
+    "sim.time_scale": "time_scale",
+    **{f"cut.{key}": common_key for key, common_key in _CUT.items()},
+}
+
+FRONTEND = ServiceSpec(
+    name="Frontend",
+    description="Dynamo's HTTP frontend: the OpenAI API, chat template, tokenizer.",
+    settings_model=FrontendSettings,
+    command=frontend_command,
+    ready=ReadyKind.MODEL_LISTED,
+    inherits={"namespace": "namespace", "block_size_tokens": "block_size_tokens"},
+)
+ROUTER = ServiceSpec(
+    name="Router",
+    description="Decides for each request where to prefill, and what to reuse, fetch or compute there.",
+    settings_model=RouterSettings,
+    command=python_module("nebula_router"),
+    inherits={"namespace": "namespace", **_MODEL, **_CUT},
+    metrics_port_key="metrics_port",
+)
+PREFILL_WORKER = ServiceSpec(
+    name="PrefillWorker",
+    description="Computes prompts; keeps prefix blocks and position-independent segments.",
+    settings_model=WorkerSettings,
+    command=python_module("pic_worker"),
+    replicas=Replicas(),
+    defaults={"role": "prefill", "component": "prefill"},
+    inherits=_WORKER,
+    metrics_port_key="metrics_port",
+)
+DECODE_WORKER = ServiceSpec(
+    name="DecodeWorker",
+    description="Takes a prefilled prompt over and generates the answer.",
+    settings_model=WorkerSettings,
+    command=python_module("pic_worker"),
+    replicas=Replicas(),
+    defaults={"role": "decode", "component": "decode"},
+    inherits=_WORKER,
+    metrics_port_key="metrics_port",
+)
