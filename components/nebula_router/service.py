@@ -68,9 +68,7 @@ class RouterService:
                 return
         raise NoWorkerError(f"{self._settings.max_attempts} attempts ended with a lost worker")
 
-    async def _attempt(
-        self, answer: Answer, excluded: frozenset[WorkerId], attempt: int
-    ) -> AsyncIterator[JsonObject]:
+    async def _attempt(self, answer: Answer, excluded: frozenset[WorkerId], attempt: int) -> AsyncIterator[JsonObject]:
         started_s = self._clock()
         request = answer.request
         decided = self._state.decide(request, excluded=excluded, attempt=attempt, now_s=started_s)

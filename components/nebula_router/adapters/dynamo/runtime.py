@@ -23,7 +23,9 @@ def start_runtime(metrics_port: int) -> DistributedRuntime:
     )
 
 
-async def register(endpoint: Endpoint, settings: RouterSettings, *, block_size_tokens: int, context_tokens: int) -> None:
+async def register(
+    endpoint: Endpoint, settings: RouterSettings, *, block_size_tokens: int, context_tokens: int
+) -> None:
     """Makes the frontend send requests for the model to `endpoint`.
 
     Raises:

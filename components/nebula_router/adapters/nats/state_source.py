@@ -29,9 +29,7 @@ class NatsStateSource:
         inbox = self._client.new_inbox()
         subscription = await self._client.subscribe(inbox)
         try:
-            await self._client.publish(
-                state_subject(self._namespace, worker_id), encode(StateRequest()), reply=inbox
-            )
+            await self._client.publish(state_subject(self._namespace, worker_id), encode(StateRequest()), reply=inbox)
             chunks: list[StateChunk] = []
             while not chunks or not chunks[-1].last:
                 message = await subscription.next_msg(timeout=_CHUNK_TIMEOUT_S)

@@ -5,18 +5,20 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from nebula_router.errors import StartError
-
 log = structlog.get_logger()
 
 _FIRST_CONNECT_S = 10
+
+
+class NatsUnavailableError(Exception):
+    """No NATS server answers where one should be."""
 
 
 async def connect(url: str, name: str) -> Client:
     """A client that reconnects for ever once it was connected.
 
     Raises:
-        StartError: no server answers at `url`.
+        NatsUnavailableError: no server answers at `url`.
     """
 
     async def on_error(error: Exception) -> None:
@@ -41,4 +43,4 @@ async def connect(url: str, name: str) -> Client:
             reconnected_cb=on_reconnected,
         )
     except (NatsError, OSError) as error:
-        raise StartError(f"no NATS server answers at {url}: {error}") from error
+        raise NatsUnavailableError(f"no NATS server answers at {url}: {error}") from error

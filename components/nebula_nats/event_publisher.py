@@ -1,0 +1,32 @@
+"""Publishes event payloads in Dynamo's envelope."""
+
+import itertools
+import time
+
+from nats.aio.client import Client
+
+from nebula_protocol.codec import encode
+from nebula_protocol.events import Envelope
+from nebula_protocol.subjects import Topic, event_subject
+
+
+class EventPublisher:
+    """One publisher of one topic; its sequence numbers are consecutive from 0."""
+
+    def __init__(self, client: Client, *, namespace: str, component: str, topic: Topic, publisher_id: int) -> None:
+        self._client = client
+        self._subject = event_subject(namespace, component, "generate", topic)
+        self._topic = topic
+        self._publisher_id = publisher_id
+        self._sequence = itertools.count()
+
+    async def publish(self, payload: object) -> None:
+        """Sends one payload; nobody waits for a reader."""
+        envelope = Envelope(
+            publisher_id=self._publisher_id,
+            sequence=next(self._sequence),
+            published_at=time.time_ns() // 1_000_000,
+            topic=self._topic,
+            payload=encode(payload),
+        )
+        await self._client.publish(self._subject, encode(envelope))

@@ -1,0 +1,1 @@
+"""The only package of the worker that knows Dynamo."""

@@ -1,0 +1,73 @@
+"""Answers other workers and routers over NATS: peer requests, full state, control."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from nebula_protocol.codec import decode, encode
+from nebula_protocol.errors import DecodeError
+from nebula_protocol.ids import WorkerId
+from nebula_protocol.messages import PeerReply, PeerRequest, SetSplit, StateChunk, StateRequest
+from nebula_protocol.subjects import control_subject, peer_subject, state_subject
+
+log = structlog.get_logger()
+
+
+class Answers(Protocol):
+    """What the worker's service offers to the outside."""
+
+    async def answer_peer(self, request: PeerRequest) -> PeerReply: ...
+
+    def state_chunks(self) -> Iterable[StateChunk]: ...
+
+    def set_split(self, control: SetSplit) -> None: ...
+
+
+class NatsServer:
+    """Subscribes for one worker; a request that cannot be read is logged and left unanswered."""
+
+    def __init__(self, client: Client, namespace: str, worker_id: WorkerId, answers: Answers) -> None:
+        self._client = client
+        self._answers = answers
+        self._running: set[asyncio.Task[None]] = set()
+        self._handlers: dict[str, Callable[[Msg], Awaitable[None]]] = {
+            peer_subject(namespace, worker_id): self._on_peer,
+            state_subject(namespace, worker_id): self._on_state,
+            control_subject(namespace, worker_id): self._on_control,
+        }
+
+    async def start(self) -> None:
+        for subject, handler in self._handlers.items():
+            await self._client.subscribe(subject, cb=self._guarded(subject, handler))
+        await self._client.flush()
+
+    def _guarded(self, subject: str, handler: Callable[[Msg], Awaitable[None]]) -> Callable[[Msg], Awaitable[None]]:
+        async def handle(message: Msg) -> None:
+            try:
+                await handler(message)
+            except DecodeError as error:
+                log.warning("message_unreadable", subject=subject, error=str(error))
+
+        return handle
+
+    async def _on_peer(self, message: Msg) -> None:
+        request = decode(message.data, PeerRequest)
+        # A fetch may wait for a segment; the next message must not wait with it.
+        task = asyncio.create_task(self._reply(message, request))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _reply(self, message: Msg, request: PeerRequest) -> None:
+        await message.respond(encode(await self._answers.answer_peer(request)))
+
+    async def _on_state(self, message: Msg) -> None:
+        decode(message.data, StateRequest)
+        for chunk in self._answers.state_chunks():
+            await message.respond(encode(chunk))
+
+    async def _on_control(self, message: Msg) -> None:
+        self._answers.set_split(decode(message.data, SetSplit))

@@ -1,0 +1,1 @@
+"""The engine that spends calibrated time instead of computing."""

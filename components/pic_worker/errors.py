@@ -1,0 +1,27 @@
+"""What can go wrong in a worker. Foreign errors are translated into these at the adapters."""
+
+from nebula_protocol.ids import WorkerId
+
+
+class WorkerError(Exception):
+    """Base of the worker's errors."""
+
+
+class BadWorkError(WorkerError):
+    """A request, plan or helper task that this worker cannot take: the sender's fault."""
+
+
+class PeerGoneError(WorkerError):
+    """Another worker does not answer, or broke off."""
+
+    def __init__(self, worker_id: WorkerId, reason: str) -> None:
+        super().__init__(f"worker {worker_id} is gone: {reason}")
+        self.worker_id = worker_id
+
+
+class PromptGoneError(WorkerError):
+    """The prefill worker no longer has the prompt's KV, or is no more."""
+
+
+class StartError(WorkerError):
+    """The worker cannot start: a setting or a service it needs is missing."""
