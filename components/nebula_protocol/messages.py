@@ -82,6 +82,16 @@ PeerRequest = FetchRequest | PullPrompt
 PeerReply = FetchReply | PromptPulled
 
 
+class PeerCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent to a peer's subject."""
+
+    request: PeerRequest
+
+
+class PeerAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    reply: PeerReply
+
+
 class SetSplit(msgspec.Struct, frozen=True, kw_only=True, tag="set_split"):
     """The share of the store's capacity for prefix blocks, 0 to 1; the rest is for segments."""
 

@@ -6,7 +6,7 @@ from nats.errors import Error as NatsError
 from nebula_protocol.codec import decode, encode
 from nebula_protocol.errors import DecodeError
 from nebula_protocol.ids import WorkerId
-from nebula_protocol.messages import FetchReply, FetchRequest, PeerReply, PromptPulled, PullPrompt
+from nebula_protocol.messages import FetchReply, FetchRequest, PeerAnswer, PeerCall, PeerReply, PromptPulled, PullPrompt
 from nebula_protocol.subjects import peer_subject
 from pic_worker.errors import PeerGoneError
 
@@ -33,9 +33,9 @@ class NatsPeers:
     async def _ask(self, worker_id: WorkerId, request: FetchRequest | PullPrompt, timeout_s: float) -> PeerReply:
         try:
             message = await self._client.request(
-                peer_subject(self._namespace, worker_id), encode(request), timeout=timeout_s
+                peer_subject(self._namespace, worker_id), encode(PeerCall(request=request)), timeout=timeout_s
             )
-            return decode(message.data, PeerReply)
+            return decode(message.data, PeerAnswer).reply
         except DecodeError as error:
             raise PeerGoneError(worker_id, f"its answer cannot be read: {error}") from error
         except (NatsError, TimeoutError) as error:

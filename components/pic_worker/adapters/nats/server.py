@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from nebula_protocol.codec import decode, encode
 from nebula_protocol.errors import DecodeError
 from nebula_protocol.ids import WorkerId
-from nebula_protocol.messages import PeerReply, PeerRequest, SetSplit, StateChunk, StateRequest
+from nebula_protocol.messages import PeerAnswer, PeerCall, PeerReply, PeerRequest, SetSplit, StateChunk, StateRequest
 from nebula_protocol.subjects import control_subject, peer_subject, state_subject
 
 log = structlog.get_logger()
@@ -55,14 +55,14 @@ class NatsServer:
         return handle
 
     async def _on_peer(self, message: Msg) -> None:
-        request = decode(message.data, PeerRequest)
+        request = decode(message.data, PeerCall).request
         # A fetch may wait for a segment; the next message must not wait with it.
         task = asyncio.create_task(self._reply(message, request))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def _reply(self, message: Msg, request: PeerRequest) -> None:
-        await message.respond(encode(await self._answers.answer_peer(request)))
+        await message.respond(encode(PeerAnswer(reply=await self._answers.answer_peer(request))))
 
     async def _on_state(self, message: Msg) -> None:
         decode(message.data, StateRequest)
