@@ -6,21 +6,14 @@ from nebula_serve.graph import ReadyKind, Replicas, ServiceSpec
 from nebula_serve.process_plan import python_module
 from pic_worker.settings import WorkerSettings
 
-_MODEL = {
+_ROUTER = {
+    "namespace": "namespace",
+    "pool_namespace": "pool_namespace",
     "model_path": "model_path",
     "model_name": "model_name",
-    "pool_namespace": "pool_namespace",
     "log_level": "log_level",
     "pic": "pic",
-}
-_CUT = {
-    "separators": "separators",
-    "message_starts": "message_starts",
-    "min_segment_tokens": "min_segment_tokens",
-    "content_chunks": "content_chunks",
-    "chunk_min_tokens": "chunk_min_tokens",
-    "chunk_mean_tokens": "chunk_mean_tokens",
-    "chunk_max_tokens": "chunk_max_tokens",
+    "cut": "cut",
 }
 _WORKER = {
     "model_path": "model_path",
@@ -35,7 +28,7 @@ _WORKER = {
     "sim.dtype": "sim_dtype",
     "sim.system": "sim_system",
     "sim.time_scale": "time_scale",
-    **{f"cut.{key}": common_key for key, common_key in _CUT.items()},
+    "cut": "cut",
 }
 
 FRONTEND = ServiceSpec(
@@ -51,7 +44,7 @@ ROUTER = ServiceSpec(
     description="Decides for each request where to prefill, and what to reuse, fetch or compute there.",
     settings_model=RouterSettings,
     command=python_module("nebula_router"),
-    inherits={"namespace": "namespace", **_MODEL, **_CUT},
+    inherits=_ROUTER,
     metrics_port_key="metrics_port",
 )
 PREFILL_WORKER = ServiceSpec(

@@ -13,21 +13,27 @@ SIM_MODEL_NAME = "nebula-sim"
 _NEEDED_FILES = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 
 
-def complete_common(
-    common: CommonSettings, graph: Graph, working_dir: Path, *, has_gpu: bool, may_write: bool = True
-) -> CommonSettings:
-    """`common` with an engine, an absolute model folder and a model name.
+def with_engine(common: CommonSettings, graph: Graph, *, has_gpu: bool) -> CommonSettings:
+    """`common` with a concrete engine instead of auto.
+
+    Raises:
+        EngineError: the engine asked for does not run in this graph or on this machine.
+    """
+    return common.model_copy(update={"engine": choose_engine(common.engine, graph, has_gpu=has_gpu)})
+
+
+def with_model(common: CommonSettings, working_dir: Path, *, may_write: bool = True) -> CommonSettings:
+    """`common`, whose engine is concrete, with an absolute model folder and a model name.
 
     The folder exists, or is made for the `sim` engine when none is given (with `may_write`).
 
     Raises:
-        EngineError: the engine asked for does not run in this graph or on this machine.
+        EngineError: this engine needs a model and none is given.
         ModelFolderError: the folder is missing, holds no model, or cannot be made.
     """
-    engine = choose_engine(common.engine, graph, has_gpu=has_gpu)
     if common.model_path is None:
-        if engine != "sim":
-            raise EngineError(f"engine {engine} needs a model: --Common.model_path=FOLDER")
+        if common.engine != "sim":
+            raise EngineError(f"engine {common.engine} needs a model: --Common.model_path=FOLDER")
         models_dir = (working_dir / common.models_dir).absolute()
         folder = _make_sim_model(models_dir) if may_write else models_dir / FOLDER_NAME
         name = common.model_name or SIM_MODEL_NAME
@@ -35,7 +41,7 @@ def complete_common(
         folder = (working_dir / common.model_path).absolute()
         check_model_folder(folder)
         name = common.model_name or folder.name
-    return common.model_copy(update={"engine": engine, "model_path": str(folder), "model_name": name})
+    return common.model_copy(update={"model_path": str(folder), "model_name": name})
 
 
 def choose_engine(wanted: str, graph: Graph, *, has_gpu: bool) -> str:

@@ -71,11 +71,11 @@ def _num_processes(spec: ServiceSpec, settings: BaseModel) -> int:
 
 def _inherited(spec: ServiceSpec, common: CommonSettings, assignments: Sequence[Assignment]) -> Iterator[Assignment]:
     values: Mapping[str, object] = common.model_dump()
-    shared = {part.key: part for part in assignments if part.section == SHARED_SECTION}
+    shared = {part.key[0]: part for part in assignments if part.section == SHARED_SECTION}
     for key, common_key in spec.inherits.items():
         if values[common_key] is None:
             continue
-        source = shared.get((common_key,))
+        source = shared.get(common_key)
         origin = f"{SHARED_SECTION}.{common_key}" + (f", {source.origin}" if source else "")
         yield Assignment(spec.name, tuple(key.split(".")), values[common_key], origin)
 

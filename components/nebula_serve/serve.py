@@ -19,7 +19,7 @@ from nebula_serve.console import Console
 from nebula_serve.errors import SettingsError, UnknownServiceError, WorkingDirectoryError
 from nebula_serve.graph import Graph, ReadyKind
 from nebula_serve.graph_reference import load_graph
-from nebula_serve.model_folder import complete_common, machine_has_gpu
+from nebula_serve.model_folder import machine_has_gpu, with_engine, with_model
 from nebula_serve.nats import NatsSettings
 from nebula_serve.planes import Planes, join_planes, needs_embedded_nats, open_planes
 from nebula_serve.presentation import dry_run_yaml, ready_text, settings_help
@@ -107,9 +107,10 @@ def resolve_graph(graph: Graph, options: ServeOptions, environ: Mapping[str, str
     assignments += from_environment(environ, sections)
     assignments += from_command_line(options.overrides, sections)
     assignments += _address_options(graph, options)
-    common = resolve_common(graph, assignments)
+    common = with_engine(resolve_common(graph, assignments), graph, has_gpu=machine_has_gpu())
+    # Before the model's folder is made: wrong input leaves nothing behind.
     resolve_services(graph, common, assignments)
-    common = complete_common(common, graph, working_dir, has_gpu=machine_has_gpu(), may_write=not options.dry_run)
+    common = with_model(common, working_dir, may_write=not options.dry_run)
     return resolve_services(graph, common, assignments)
 
 

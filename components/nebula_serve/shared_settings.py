@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nebula_protocol.cut_settings import CutSettings
+
 SHARED_SECTION = "Common"
 
 
@@ -34,20 +36,8 @@ class CommonSettings(BaseModel):
     """Tokens per KV block."""
     context_tokens: int | None = Field(default=None, ge=16)
     """Longest prompt and answer together."""
-    separators: tuple[str, ...] | None = None
-    """Texts that delimit segments in a prompt; several allowed."""
-    message_starts: tuple[str, ...] | None = None
-    """Texts with which a chat message begins."""
-    min_segment_tokens: int | None = None
-    """Shorter stretches get no entry of their own."""
-    content_chunks: bool | None = None
-    """Divide long stretches without marks at content-defined places."""
-    chunk_min_tokens: int | None = None
-    """Shortest content-defined chunk."""
-    chunk_mean_tokens: int | None = None
-    """Mean length of content-defined chunks."""
-    chunk_max_tokens: int | None = None
-    """Longest content-defined chunk."""
+    cut: CutSettings = CutSettings()
+    """How prompts are cut into segments; the router and the workers must agree."""
     sim_model: str | None = None
     """For the `sim` engine: model of the prefill-time table."""
     sim_dtype: str | None = None
