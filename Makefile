@@ -53,7 +53,8 @@ check: setup ## formatting, lint, types and import contracts only
 bench: setup ## time the routing decision beside Dynamo's own router
 	@$(WITHIN) $(BENCH_BUDGET_S) $(BIN)/nebula bench $(ARGS)
 
-$(READY): requirements/base.lock pyproject.toml
+# The editable install lists the top-level packages, so a new one needs it anew.
+$(READY): requirements/base.lock pyproject.toml $(wildcard components/*/__init__.py)
 	@python=""
 	for name in $(PYTHON) python3.11 python3.12 python3.13 python3; do
 	  if "$$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
