@@ -60,6 +60,13 @@ def ready_text(url: str | None, model_name: str, num_processes: int, took_s: flo
     )
 
 
+def _process_entry(process: ProcessSpec) -> dict[str, object]:
+    entry: dict[str, object] = {"name": process.name, "argv": list(process.argv)}
+    if process.metrics_url:
+        entry["metrics_url"] = process.metrics_url
+    return entry | {"env": dict(process.environment)}
+
+
 def _field_lines(section: str, model: type[BaseModel], defaults: Mapping[str, object]) -> Iterator[str]:
     for field in list_fields(model):
         path = f"{section}.{field.key}"

@@ -149,6 +149,7 @@ def _settings_error(section: str, leaves: Sequence[Assignment], errors: list[Err
     first = errors[0]
     location = tuple(str(part) for part in first["loc"])
     reason = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    reason = reason.replace("be a valid tuple", "be a list such as [a, b]")
     value = first["input"]
     if first["type"] != "missing" and not isinstance(value, dict):
         reason += f", not {value!r}"

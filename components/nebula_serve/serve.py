@@ -83,7 +83,7 @@ def serve(options: ServeOptions, environ: Mapping[str, str], out: TextIO) -> Non
     resolved = resolve_graph(graph, options, environ, working_dir)
     if options.dry_run:
         launch = plan_launch(resolved, options.service_name, working_dir, environ)
-        print(dry_run_yaml(launch.resolved, launch.processes), file=out, end="")
+        print(dry_run_yaml(resolved, launch.processes), file=out, end="")
         return
     with ExitStack() as held:
         if options.service_name is None:

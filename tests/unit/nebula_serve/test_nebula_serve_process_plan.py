@@ -1,0 +1,140 @@
+"""From resolved settings to the exact processes."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from nebula_serve.frontend import FrontendSettings, frontend_command
+from nebula_serve.graph import Graph, ReadyKind, Replicas, ServiceSpec
+from nebula_serve.nats import NATS, nats_command
+from nebula_serve.planes import Planes
+from nebula_serve.process_plan import ProcessSpec, frontend_url, plan_processes, python_module
+from nebula_serve.readiness import ModelListedProbe, NatsGreetingProbe, ReadyFileProbe
+from nebula_serve.resolve import ResolvedGraph, ResolvedService
+from nebula_serve.run_directory import RunDirectory
+from nebula_serve.schema import section_model
+from nebula_serve.shared_settings import CommonSettings
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    ttl_s: float = 5.0
+    metrics_port: int = 0
+
+
+WORKER = ServiceSpec(
+    name="Worker",
+    description="",
+    settings_model=Settings,
+    command=python_module("some.worker"),
+    replicas=Replicas(),
+    metrics_port_key="metrics_port",
+)
+FRONTEND = ServiceSpec(
+    name="Frontend",
+    description="",
+    settings_model=FrontendSettings,
+    command=frontend_command,
+    ready=ReadyKind.MODEL_LISTED,
+)
+COMMON = CommonSettings(model_name="m")
+DIRECTORY = RunDirectory(Path("/run/g"))
+PLANES = Planes("nats://h:1", None, None, {"NATS_SERVER": "nats://h:1"})
+
+
+def resolved(spec: ServiceSpec, num_processes: int = 1, **values: object) -> ResolvedService:
+    return ResolvedService(spec, section_model(spec).model_validate(values), num_processes)
+
+
+def plan(
+    service: ResolvedService, common: CommonSettings = COMMON, environ: Mapping[str, str] | None = None
+) -> tuple[ProcessSpec, ...]:
+    return plan_processes(service, common, PLANES, DIRECTORY, environ or {})
+
+
+def test_replicas_are_numbered_and_each_has_its_own_files_and_metrics_port() -> None:
+    first, second = plan(resolved(WORKER, 2, ttl_s=7, workers=2))
+    assert (first.name, second.name) == ("Worker-0", "Worker-1")
+    assert second.argv == (sys.executable, "-m", "some.worker", "--config-file", "/run/g/config/Worker-1.json")
+    assert second.environment["NEBULA_READY_FILE"] == "/run/g/ready/Worker-1"
+    assert second.probe == ReadyFileProbe(Path("/run/g/ready/Worker-1"))
+    settings = [json.loads(process.config_json) for process in (first, second)]
+    assert [one["ttl_s"] for one in settings] == [7.0, 7.0]
+    ports = [one["metrics_port"] for one in settings]
+    assert 0 not in ports
+    assert ports[0] != ports[1]
+    assert second.metrics_url == f"http://127.0.0.1:{ports[1]}/metrics"
+
+
+def test_a_configured_metrics_port_is_that_of_the_first_replica_and_the_others_count_on() -> None:
+    ports = [json.loads(one.config_json)["metrics_port"] for one in plan(resolved(WORKER, 3, metrics_port=9100))]
+    assert ports == [9100, 9101, 9102]
+
+
+def test_every_process_finds_the_planes_and_is_told_its_name() -> None:
+    (process,) = plan(resolved(WORKER))
+    assert process.environment["NATS_SERVER"] == "nats://h:1"
+    assert process.environment["NEBULA_PROCESS_NAME"] == "Worker-0"
+
+
+def test_a_service_without_replicas_is_one_process_of_its_own_name() -> None:
+    (process,) = plan(resolved(FRONTEND))
+    assert process.name == "Frontend"
+
+
+@pytest.mark.parametrize(("level", "dynamo_level"), [("info", "info"), ("warning", "warn")])
+def test_dynamo_logs_at_the_level_of_the_graph(level: str, dynamo_level: str) -> None:
+    common = CommonSettings.model_validate({"log_level": level})
+    assert plan(resolved(WORKER), common)[0].environment["DYN_LOG"] == dynamo_level
+
+
+def test_a_log_filter_of_the_user_s_own_stands() -> None:
+    assert "DYN_LOG" not in plan(resolved(WORKER), environ={"DYN_LOG": "trace"})[0].environment
+
+
+def test_json_logs_are_asked_of_every_process() -> None:
+    environment = plan(resolved(WORKER), CommonSettings(log_format="json"))[0].environment
+    assert (environment["DYN_LOGGING_JSONL"], environment["NEBULA_LOG_FORMAT"]) == ("1", "json")
+
+
+def test_the_frontend_gets_dynamo_s_flags() -> None:
+    settings = FrontendSettings(port=81, router_mode="kv", block_size_tokens=16, extra_args=("--router-ttl-secs", "9"))
+    argv = frontend_command(settings, Path("unused"))
+    assert argv[:3] == (sys.executable, "-m", "dynamo.frontend")
+    flags = dict(zip(argv[3::2], argv[4::2], strict=True))
+    assert flags == {
+        "--http-host": "127.0.0.1",
+        "--http-port": "81",
+        "--namespace": "nebula",
+        "--router-mode": "kv",
+        "--migration-limit": "0",
+        "--kv-cache-block-size": "16",
+        "--router-ttl-secs": "9",
+    }
+
+
+def test_the_frontend_is_ready_when_it_lists_the_model_at_the_address_that_clients_use() -> None:
+    service = resolved(FRONTEND, host="0.0.0.0", port=81)
+    assert plan(service)[0].probe == ModelListedProbe("http://127.0.0.1:81", "m")
+    graph = Graph(name="g", description="", services=(FRONTEND,))
+    assert frontend_url(ResolvedGraph(graph, COMMON, (service,))) == "http://127.0.0.1:81"
+
+
+def test_nats_is_ready_when_it_greets() -> None:
+    (process,) = plan(resolved(NATS, port=4333))
+    assert process.probe == NatsGreetingProbe("127.0.0.1", 4333)
+    assert process.argv[1:] == ("--addr", "127.0.0.1", "--port", "4333")
+
+
+def test_a_command_refuses_the_settings_of_another_service() -> None:
+    with pytest.raises(TypeError):
+        frontend_command(Settings(), Path())
+    with pytest.raises(TypeError):
+        nats_command(FrontendSettings(), Path())
+    with pytest.raises(TypeError):
+        plan(resolved(replace(WORKER, ready=ReadyKind.MODEL_LISTED)))
