@@ -1,0 +1,1 @@
+"""Measured prefill times of real GPUs; see PROVENANCE.md."""
