@@ -17,6 +17,10 @@ class AnnotationError(ProtocolError):
     """A `nebula.*` annotation cannot be understood."""
 
 
+class MarkError(ProtocolError):
+    """A separator or message start of the settings cannot be found in any prompt."""
+
+
 class DecodeError(ProtocolError):
     """A record from the wire does not have the promised shape."""
 

@@ -1,5 +1,7 @@
 """Hashes of blocks, prefixes and segments. Everything that is hashed is hashed once per request."""
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import cast
 
 import numpy as np
@@ -20,12 +22,13 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 def hash_blocks(tokens: TokenArray, block_size_tokens: int) -> HashArray:
     """Hash of each full block by itself, shape [tokens // block_size_tokens]; a partial last block has none."""
-    data = token_bytes(tokens)
-    block_bytes = block_size_tokens * TOKEN_DTYPE.itemsize
-    digest = xxhash.xxh3_64_intdigest
-    full_bytes = len(data) - len(data) % block_bytes
-    hashes = [digest(data[at : at + block_bytes], _BLOCK_SEED) for at in range(0, full_bytes, block_bytes)]
-    return np.array(hashes, dtype=np.uint64)
+    num_blocks = len(tokens) // block_size_tokens
+    full = np.ascontiguousarray(tokens[: num_blocks * block_size_tokens], dtype=TOKEN_DTYPE)
+    # A view of untyped items hands out all blocks as bytes objects in one call, and `map` and `join` loop in C: a third
+    # of the time of slicing in Python.
+    blocks = full.view(f"V{block_size_tokens * TOKEN_DTYPE.itemsize}").tolist()
+    digests = b"".join(map(xxhash.xxh3_64_digest, blocks, repeat(_BLOCK_SEED)))
+    return np.frombuffer(digests, dtype=">u8").astype(np.uint64)
 
 
 def hash_block(tokens: TokenArray) -> BlockHash:
@@ -36,6 +39,13 @@ def hash_block(tokens: TokenArray) -> BlockHash:
 def hash_segment(tokens: TokenArray) -> SegmentHash:
     """The content key of a segment: 128 bits over its token ids, independent of where it stands."""
     return SegmentHash(xxhash.xxh3_128_digest(token_bytes(tokens)))
+
+
+def hash_segments(tokens: TokenArray, spans: Sequence[tuple[int, int]]) -> list[SegmentHash]:
+    """`hash_segment` of each [start, end), with one copy of the prompt's bytes for all."""
+    data = token_bytes(tokens)
+    width = TOKEN_DTYPE.itemsize
+    return [SegmentHash(xxhash.xxh3_128_digest(data[start * width : end * width])) for start, end in spans]
 
 
 def accumulate_prefix(block_hashes: HashArray, *, parent_accumulator: int = 0, start_block: int = 0) -> HashArray:
@@ -50,7 +60,7 @@ def accumulate_prefix(block_hashes: HashArray, *, parent_accumulator: int = 0, s
 
 
 def prefix_keys(accumulators: HashArray, domain_salt: int = 0) -> HashArray:
-    """Keys of the prefixes that end at each block, shape [blocks]. Different salts never share a key by design."""
+    """Keys of the prefixes that end at each block, shape [blocks]. Different salts give a prefix different keys."""
     return _mix64(accumulators ^ np.uint64(domain_salt))
 
 

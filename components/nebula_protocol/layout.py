@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from nebula_protocol.hashing import HashArray
 from nebula_protocol.ids import SegmentHash
 from nebula_protocol.tokens import TokenArray
@@ -17,8 +19,8 @@ class Mark(StrEnum):
     CONTENT = "content"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+# A Struct since a prompt has dozens: a frozen dataclass takes twelve times as long to make.
+class Segment(msgspec.Struct, frozen=True, gc=False):
     """Tokens [start, end) of the prompt that are worth an entry of their own."""
 
     start: int

@@ -5,10 +5,12 @@ Engines keep the two apart by the salt of a block's hash. The common case (reuse
 that its block hashes are plain Dynamo hashes.
 """
 
-EXACT_SALT = "exact"
-
 
 def lineage_of(*, pic: bool, deployment_has_pic: bool, cache_salt: str) -> str:
-    """The salt under which a request's prefix blocks are cached; empty for the common lineage."""
-    exact_apart = EXACT_SALT if deployment_has_pic and not pic else ""
-    return "/".join(part for part in (cache_salt, exact_apart) if part)
+    """The salt under which a request's prefix blocks are cached; empty for the common lineage.
+
+    No choice of `cache_salt` brings two lineages together: the kind stands before it.
+    """
+    if deployment_has_pic and not pic:
+        return f"exact/{cache_salt}"
+    return f"tenant/{cache_salt}" if cache_salt else ""

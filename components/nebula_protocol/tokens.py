@@ -12,6 +12,9 @@ TokenArray = npt.NDArray[np.uint32]
 
 TOKEN_DTYPE = np.dtype("<u4")
 
+_MAX_ID = 2**32 - 1
+_ID_RANGE = "integers between 0 and 2**32 - 1"
+
 
 def as_token_array(token_ids: Sequence[int]) -> TokenArray:
     """Turns a request's list of ids into one array, shape [tokens].
@@ -20,12 +23,22 @@ def as_token_array(token_ids: Sequence[int]) -> TokenArray:
         TokenIdsError: an id is not an integer between 0 and 2**32 - 1.
     """
     if isinstance(token_ids, np.ndarray):
-        return np.ascontiguousarray(token_ids, dtype=TOKEN_DTYPE)
+        return _checked(token_ids)
+    if isinstance(token_ids, bytes | bytearray):
+        raise TokenIdsError("token ids must be a sequence of integers, not bytes")
     try:
         # array.array converts a list about 2.5 times faster than numpy and checks the range.
         return np.frombuffer(array.array("I", token_ids), dtype=TOKEN_DTYPE)
     except (TypeError, OverflowError) as error:
-        raise TokenIdsError(f"token ids must be integers between 0 and 2**32 - 1: {error}") from error
+        raise TokenIdsError(f"token ids must be {_ID_RANGE}: {error}") from error
+
+
+def _checked(token_ids: npt.NDArray[np.generic]) -> TokenArray:
+    if token_ids.ndim != 1 or token_ids.dtype.kind not in "iu":
+        raise TokenIdsError(f"token ids must be one row of integers, not {token_ids.dtype} of shape {token_ids.shape}")
+    if token_ids.dtype != TOKEN_DTYPE and token_ids.size and not 0 <= token_ids.min() <= token_ids.max() <= _MAX_ID:
+        raise TokenIdsError(f"token ids must be {_ID_RANGE}")
+    return np.ascontiguousarray(token_ids, dtype=TOKEN_DTYPE)
 
 
 def token_bytes(tokens: TokenArray) -> bytes:
