@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +23,14 @@ _OUTPUT_GRACE_S = 0.5
 
 
 class Child:
-    def __init__(self, process: Process, on_line: LineSink) -> None:
+    def __init__(
+        self, process: Process, output: asyncio.StreamReader, pipe: asyncio.ReadTransport, on_line: LineSink
+    ) -> None:
         self._process = process
+        self._pipe = pipe
         self._on_line = on_line
         self._last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self._reader = asyncio.create_task(self._read_output())
+        self._reader = asyncio.create_task(self._read_lines(output))
 
     @classmethod
     async def start(cls, spec: ProcessSpec, working_dir: Path, on_line: LineSink) -> "Child":
@@ -35,17 +38,30 @@ class Child:
         Raises:
             OSError: the program cannot be executed.
         """
-        process = await asyncio.create_subprocess_exec(
-            *spec.argv,
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            cwd=working_dir,
-            env={**os.environ, **spec.environment},
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
+        # A pipe of our own: asyncio's waits for its own pipes to close before it tells that the process has ended,
+        # and a grandchild may hold them open.
+        read_end, write_end = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *spec.argv,
+                stdin=DEVNULL,
+                stdout=write_end,
+                stderr=STDOUT,
+                cwd=working_dir,
+                env={**os.environ, **spec.environment},
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        except BaseException:
+            os.close(read_end)
+            raise
+        finally:
+            os.close(write_end)
+        output = asyncio.StreamReader()
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(output), os.fdopen(read_end, "rb", buffering=0)
         )
-        return cls(process, on_line)
+        return cls(process, output, pipe, on_line)
 
     @property
     def pid(self) -> int:
@@ -59,9 +75,9 @@ class Child:
         """The exit status, negative for a signal, after the last line of output. Nothing of its group is left then."""
         status = await self._process.wait()
         self.signal_group(signal.SIGKILL)
-        done, _ = await asyncio.wait({self._reader}, timeout=_OUTPUT_GRACE_S)
-        if not done:
-            self._reader.cancel()
+        await asyncio.wait({self._reader}, timeout=_OUTPUT_GRACE_S)
+        self._reader.cancel()
+        self._pipe.close()
         return status
 
     def signal_group(self, number: signal.Signals) -> None:
@@ -69,12 +85,9 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def _read_output(self) -> None:
-        stream = self._process.stdout
-        if stream is None:
-            return
+    async def _read_lines(self, output: asyncio.StreamReader) -> None:
         pending = b""
-        while chunk := await stream.read(_READ_BYTES):
+        while chunk := await output.read(_READ_BYTES):
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 self._take(line)
