@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from nebula_router.metrics import MetricName
+from pic_worker.metrics import WorkerMetricName
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 FULL_NAME = re.compile(r"dynamo_component_nebula_[a-z]+(_[a-z]+)*")
@@ -14,7 +15,7 @@ def documented() -> set[str]:
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
-    assert documented() == {name.value for name in MetricName}
+    assert documented() == {name.value for names in (MetricName, WorkerMetricName) for name in names}
 
 
 def test_names_end_in_a_base_unit_or_say_what_is_counted() -> None:
