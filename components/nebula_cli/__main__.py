@@ -1,0 +1,33 @@
+"""The `nebula` command."""
+
+import sys
+
+import typer
+
+from nebula_bench.errors import BenchError
+from nebula_cli.errors import CliError
+from nebula_cli.events_command import events
+from nebula_cli.replay_command import replay
+
+_USAGE_EXIT_CODE = 2
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(events)
+app.command()(replay)
+
+
+@app.callback()
+def nebula() -> None:
+    """Looks into a running Nebula deployment and measures it."""
+
+
+def main() -> None:
+    try:
+        app()
+    except (CliError, BenchError) as error:
+        print(f"nebula: {error}", file=sys.stderr)
+        sys.exit(error.exit_code if isinstance(error, CliError) else _USAGE_EXIT_CODE)
+
+
+if __name__ == "__main__":
+    main()
