@@ -1,11 +1,10 @@
 """What a worker needs from outside. Each port has a real adapter and a fake; one suite of tests runs on both."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
-from nebula_protocol.ids import EngineBlockHash, WorkerId
+from nebula_protocol.ids import WorkerId
 from nebula_protocol.messages import FetchReply, FetchRequest, PromptPulled, PullPrompt
-from nebula_protocol.tokens import TokenArray
+from pic_worker.core.effects import DeviceEvent
 
 
 class Clock(Protocol):
@@ -35,11 +34,7 @@ class Peers(Protocol):
 class BlockEvents(Protocol):
     """Dynamo's publisher of prefix-block events for the device tier; event ids are its own."""
 
-    def publish_stored(
-        self, tokens: TokenArray, block_hashes: Sequence[EngineBlockHash], parent: EngineBlockHash | None, lineage: str
-    ) -> None: ...
-
-    def publish_removed(self, block_hashes: Sequence[EngineBlockHash]) -> None: ...
+    def publish(self, event: DeviceEvent) -> None: ...
 
 
 class SegmentEvents(Protocol):

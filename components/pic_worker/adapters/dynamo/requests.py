@@ -1,0 +1,116 @@
+"""Reads what Dynamo's request plane brings, and forms what it takes back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from nebula_protocol.annotations import RequestOptions, parse_annotations
+from nebula_protocol.codec import from_plain, to_plain
+from nebula_protocol.errors import DecodeError, ProtocolError
+from nebula_protocol.handover import HANDOVER_KEY, Handover
+from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, HelperTask, Plan, check_plan_version
+from nebula_protocol.receipt import RECEIPT_KEY
+from nebula_protocol.tokens import TokenArray, as_token_array
+from pic_worker.errors import BadWorkError
+
+JsonObject = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRequest:
+    """A request at this worker: with a plan, with a helper task, or with neither (behind Dynamo's own router)."""
+
+    tokens: TokenArray
+    max_tokens: int | None
+    options: RequestOptions
+    plan: Plan | None
+    helper_task: HelperTask | None
+
+
+def read_work(request: Mapping[str, object]) -> WorkRequest:
+    """
+    Raises:
+        BadWorkError: no tokens, or a plan, task or annotation that cannot be understood.
+    """
+    token_ids = request.get("token_ids")
+    if not isinstance(token_ids, Sequence) or not token_ids:
+        raise BadWorkError("the request has no tokens")
+    extra_args = _mapping(request.get("extra_args"))
+    try:
+        plan = extra_args.get(PLAN_KEY)
+        task = extra_args.get(HELPER_TASK_KEY)
+        annotations = request.get("annotations")
+        return WorkRequest(
+            tokens=as_token_array(cast("Sequence[int]", token_ids)),
+            max_tokens=_max_tokens(request),
+            options=parse_annotations(cast("list[str]", annotations) if isinstance(annotations, list) else []),
+            plan=None if plan is None else check_plan_version(from_plain(plan, Plan)),
+            helper_task=None if task is None else from_plain(task, HelperTask),
+        )
+    except ProtocolError as error:
+        raise BadWorkError(str(error)) from error
+
+
+def read_handover(request: Mapping[str, object]) -> Handover:
+    """The handover inside a decode request.
+
+    Raises:
+        BadWorkError: there is none, or it cannot be understood.
+    """
+    params = _mapping(_mapping(request.get("prefill_result")).get("disaggregated_params"))
+    if HANDOVER_KEY not in params:
+        raise BadWorkError("a decode worker needs the handover of a prefill worker")
+    try:
+        return from_plain(params[HANDOVER_KEY], Handover)
+    except DecodeError as error:
+        raise BadWorkError(f"the handover cannot be read: {error}") from error
+
+
+def probe_chunk() -> JsonObject:
+    """The reply to Dynamo's health check: the process answers, the engine is left alone."""
+    return {"token_ids": [0], "index": 0, "finish_reason": "length", "completion_usage": usage(1, 1)}
+
+
+def prefill_chunk(token_id: int, handover: Handover) -> JsonObject:
+    """The one chunk of a prefill reply."""
+    return {
+        "token_ids": [token_id],
+        "index": 0,
+        "finish_reason": "length",
+        "completion_usage": usage(handover.prompt_tokens, 1),
+        "disaggregated_params": {HANDOVER_KEY: to_plain(handover)},
+    }
+
+
+def helper_chunk() -> JsonObject:
+    return {"token_ids": [], "index": 0, "finish_reason": "stop", "completion_usage": usage(0, 0)}
+
+
+def decode_chunk(
+    token_id: int, *, num_prompt_tokens: int, num_sent: int, last: bool, first_of: Handover | None
+) -> JsonObject:
+    """One decoded token; the first carries the receipt, so that clients behind Dynamo's own router see it too."""
+    chunk: JsonObject = {"token_ids": [token_id], "index": 0}
+    if first_of is not None:
+        chunk["engine_data"] = {RECEIPT_KEY: to_plain(first_of.receipt)}
+    if last:
+        chunk["finish_reason"] = "length"
+        chunk["completion_usage"] = usage(num_prompt_tokens, num_sent)
+    return chunk
+
+
+def usage(num_prompt_tokens: int, num_completion_tokens: int) -> JsonObject:
+    return {
+        "prompt_tokens": num_prompt_tokens,
+        "completion_tokens": num_completion_tokens,
+        "total_tokens": num_prompt_tokens + num_completion_tokens,
+    }
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _max_tokens(request: Mapping[str, object]) -> int | None:
+    value = _mapping(request.get("stop_conditions")).get("max_tokens")
+    return value if isinstance(value, int) else None

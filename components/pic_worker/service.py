@@ -1,0 +1,232 @@
+"""Drives the engine core in real time: waits for its steps and carries out its effects."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from nebula_protocol.card import WorkerCard
+from nebula_protocol.events import PicEvent, WorkerPicEvents
+from nebula_protocol.handover import Handover
+from nebula_protocol.ids import RequestId
+from nebula_protocol.messages import (
+    FetchReply,
+    FetchRequest,
+    PeerReply,
+    PeerRequest,
+    PromptPulled,
+    PullPrompt,
+    SetSplit,
+    StateChunk,
+)
+from nebula_protocol.receipt import Receipt
+from pic_worker.core.effects import Effects, FetchAnswer, TicketId
+from pic_worker.core.engine_request import EngineRequest, HelperRequest
+from pic_worker.core.errors import DuplicateRequestError, PromptRefusedError
+from pic_worker.core.link import Link
+from pic_worker.core.sim_engine import SimEngine
+from pic_worker.core.step_plan import StepPlan
+from pic_worker.errors import BadWorkError
+from pic_worker.fetcher import Fetched, Fetcher
+from pic_worker.metrics import WorkerMetrics
+from pic_worker.ports import BlockEvents, Clock, SegmentEvents
+from pic_worker.state_chunks import chunk_state
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The two directions of this worker's link."""
+
+    egress: Link
+    ingress: Link
+
+
+class PrefillService:
+    """One engine, one event loop. Every call into the core is followed by its effects before the next call."""
+
+    def __init__(
+        self,
+        *,
+        card: WorkerCard,
+        engine: SimEngine,
+        fetcher: Fetcher,
+        links: Links,
+        block_events: BlockEvents,
+        segment_events: SegmentEvents,
+        metrics: WorkerMetrics,
+        clock: Clock,
+    ) -> None:
+        self._card = card
+        self._engine = engine
+        self._fetcher = fetcher
+        self._links = links
+        self._block_events = block_events
+        self._segment_events = segment_events
+        self._metrics = metrics
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._waiting: dict[RequestId, asyncio.Future[Receipt]] = {}
+        self._answers: dict[TicketId, asyncio.Future[FetchAnswer]] = {}
+        self._tickets = itertools.count()
+        self._snapshots = itertools.count()
+        self._outbox: asyncio.Queue[tuple[PicEvent, ...]] = asyncio.Queue()
+
+    # ---- requests ----
+
+    async def prefill(self, request: EngineRequest) -> Handover:
+        """The prompt's prefill, done.
+
+        Raises:
+            BadWorkError: the prompt can never run here, or the request is here already.
+        """
+        receipt = await self._finish(request.request_id, lambda: self._engine.submit(request, self._clock()))
+        return Handover(
+            request_id=request.request_id,
+            prefill_worker_id=self._card.worker_id,
+            epoch=self._card.epoch,
+            prompt_tokens=receipt.prompt_tokens,
+            kv_bytes=receipt.prompt_tokens * self._card.kv_bytes_per_token,
+            receipt=receipt,
+        )
+
+    async def help(self, request: HelperRequest) -> Receipt:
+        """Segments computed alone, done.
+
+        Raises:
+            BadWorkError: as for `prefill`.
+        """
+        return await self._finish(request.request_id, lambda: self._engine.submit_helper(request, self._clock()))
+
+    async def _finish(self, request_id: RequestId, submit: Callable[[], Effects]) -> Receipt:
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        try:
+            effects = submit()
+        except (DuplicateRequestError, PromptRefusedError) as error:
+            raise BadWorkError(str(error)) from error
+        self._waiting[request_id] = future
+        self._apply(effects)
+        try:
+            return await future
+        finally:
+            self._waiting.pop(request_id, None)
+            if not future.done() or future.cancelled():
+                self._apply(self._engine.abort(request_id, self._clock()))
+
+    # ---- the engine's clockwork ----
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._publish_segment_events())
+            tasks.create_task(self._step_loop())
+
+    async def _step_loop(self) -> None:
+        due_s = self._clock()
+        while True:
+            turn = self._engine.next_step(self._clock())
+            self._apply(turn.effects)
+            if turn.step is None:
+                await self._idle()
+                due_s = self._clock()
+            else:
+                # Steps follow each other on the simulated time line: a late wake-up does not lengthen the next step.
+                due_s += turn.step.duration_s
+                await self._work(turn.step, due_s)
+
+    async def _work(self, step: StepPlan, due_s: float) -> None:
+        await asyncio.sleep(max(0.0, due_s - self._clock()))
+        now_s = self._clock()
+        self._metrics.observe_step(step.duration_s, step.num_tokens, lag_s=now_s - due_s)
+        self._apply(self._engine.finish_step(now_s))
+
+    async def _idle(self) -> None:
+        """Until something was submitted, has arrived, or times out."""
+        deadline_s = self._engine.next_deadline_s()
+        timeout_s = None if deadline_s is None else max(0.0, deadline_s - self._clock())
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), timeout_s)
+        except TimeoutError:
+            self._apply(self._engine.advance(self._clock()))
+
+    # ---- effects ----
+
+    def _apply(self, effects: Effects) -> None:
+        self._publish(effects)
+        for command in effects.fetches:
+            self._fetcher.start(command, self._fetch_finished)
+        for answer in effects.answers:
+            if (asked := self._answers.get(answer.ticket)) is not None and not asked.done():
+                asked.set_result(answer)
+        for finished in effects.finished:
+            self._metrics.observe_receipt(finished.receipt, is_helper=finished.is_helper)
+            if (future := self._waiting.get(finished.request_id)) is not None and not future.done():
+                future.set_result(finished.receipt)
+        self._wake.set()
+
+    def _fetch_finished(self, outcome: Fetched) -> None:
+        self._apply(
+            self._engine.fetch_finished(outcome.request_id, outcome.segment_hash, outcome.result, self._clock())
+        )
+
+    def _publish(self, effects: Effects) -> None:
+        pic_events: list[PicEvent] = []
+        for event in effects.events:
+            if isinstance(event, PicEvent):
+                pic_events.append(event)
+            else:
+                self._block_events.publish(event)
+        if pic_events:
+            self._outbox.put_nowait(tuple(pic_events))
+
+    async def _publish_segment_events(self) -> None:
+        """One task, so that events leave in order."""
+        while True:
+            events = await self._outbox.get()
+            await self._segment_events.publish(
+                WorkerPicEvents(worker_id=self._card.worker_id, epoch=self._card.epoch, events=events)
+            )
+
+    # ---- what others ask ----
+
+    async def answer_peer(self, request: PeerRequest) -> PeerReply:
+        match request:
+            case FetchRequest():
+                return await self._answer_fetch(request)
+            case PullPrompt():
+                return await self._answer_pull(request)
+
+    async def _answer_fetch(self, request: FetchRequest) -> FetchReply:
+        ticket = TicketId(next(self._tickets))
+        future: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
+        self._answers[ticket] = future
+        try:
+            self._apply(self._engine.serve_fetch(request, ticket, self._clock()))
+            answer = await future
+            await self._send(answer.kv_bytes)
+        finally:
+            del self._answers[ticket]
+            self._engine.close_fetch(ticket)
+        return FetchReply(epoch=self._card.epoch, segments=answer.segments)
+
+    async def _answer_pull(self, request: PullPrompt) -> PromptPulled:
+        kv_bytes = self._engine.held_prompt_tokens(request.request_id) * self._card.kv_bytes_per_token
+        await self._send(kv_bytes)
+        self._engine.prompt_pulled(request.request_id)
+        self._wake.set()
+        return PromptPulled(found=kv_bytes > 0, kv_bytes=kv_bytes)
+
+    async def _send(self, kv_bytes: int) -> None:
+        if kv_bytes:
+            sent_s = self._links.egress.reserve(kv_bytes, self._clock())
+            await asyncio.sleep(max(0.0, sent_s - self._clock()))
+
+    def state_chunks(self) -> Iterator[StateChunk]:
+        return chunk_state(self._engine.state_snapshot(), self._card, snapshot_id=next(self._snapshots))
+
+    def set_split(self, control: SetSplit) -> None:
+        self._engine.set_split(control.prefix_ratio)
