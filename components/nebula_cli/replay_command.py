@@ -51,6 +51,9 @@ def replay(
         float, typer.Option(help="The workers' sim.time_scale: stretches arrivals, divides reported times.")
     ] = _DEFAULTS.time_scale,
     marks: Annotated[Marks, typer.Option(help="How the router learns where segments lie.")] = _DEFAULTS.marks,
+    annotation: Annotated[
+        list[str] | None, typer.Option(help="Sent with every request, such as nebula.pic=off; several allowed.")
+    ] = None,
     token_range: Annotated[
         tuple[int, int], typer.Option(help="Pseudo tokens: first id, and one more than the last.", metavar="FIRST END")
     ] = (_DEFAULTS.first_token_id, _DEFAULTS.end_token_id),
@@ -79,6 +82,7 @@ def replay(
         timeout_s=timeout_s,
         time_scale=time_scale,
         marks=marks,
+        annotations=annotation or (),
         first_token_id=token_range[0],
         end_token_id=token_range[1],
     )

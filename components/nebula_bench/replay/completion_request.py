@@ -6,8 +6,8 @@ import numpy as np
 from nebula_bench.pseudo_tokens import PseudoVocabulary
 from nebula_bench.replay.settings import Marks
 from nebula_bench.workload import TraceRequest
+from nebula_protocol.annotations import PREFIX
 
-SPANS_ANNOTATION = "nebula.spans"
 _EXTRA_FIELDS = ("worker_id", "timing", "engine_data")
 
 
@@ -25,19 +25,26 @@ class _CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_completion(
-    request: TraceRequest, *, model: str, max_tokens: int, marks: Marks, vocabulary: PseudoVocabulary
+    request: TraceRequest,
+    *,
+    model: str,
+    max_tokens: int,
+    vocabulary: PseudoVocabulary,
+    marks: Marks = Marks.SPANS,
+    annotations: tuple[str, ...] = (),
 ) -> bytes:
     """JSON body for `/v1/completions`: the segments' pseudo tokens one behind another, streamed."""
+    marked = (spans_annotation(request),) if marks is Marks.SPANS else ()
     tokens = np.concatenate([vocabulary.tokens(segment.id, segment.tokens) for segment in request.segments])
     body = _CompletionRequest(
         model=model,
         prompt=tokens.tolist(),
         max_tokens=max_tokens,
-        nvext=_Nvext(annotations=(spans_annotation(request),) if marks is Marks.SPANS else ()),
+        nvext=_Nvext(annotations=(*marked, *annotations)),
     )
     return msgspec.json.encode(body)
 
 
 def spans_annotation(request: TraceRequest) -> str:
     spans = msgspec.json.encode(request.spans()).decode()
-    return f"{SPANS_ANNOTATION}={spans}"
+    return f"{PREFIX}spans={spans}"

@@ -82,6 +82,7 @@ class Replay:
             model=self._model,
             max_tokens=self._settings.max_tokens,
             marks=self._settings.marks,
+            annotations=self._settings.annotations,
             vocabulary=self._vocabulary,
         )
 

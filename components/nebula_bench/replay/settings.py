@@ -40,6 +40,8 @@ class ReplaySettings(BaseModel):
     """Arrivals are this much further apart and reported times divided by it: the workers' `sim.time_scale`."""
     marks: Marks = Marks.SPANS
     """How the router learns where the trace's segments lie."""
+    annotations: tuple[str, ...] = ()
+    """Further annotations of every request, such as `nebula.pic=off`."""
     first_token_id: int = Field(default=PseudoVocabulary().first_id, ge=0)
     """Smallest id of the pseudo tokens."""
     end_token_id: int = Field(default=PseudoVocabulary().end_id, ge=1)

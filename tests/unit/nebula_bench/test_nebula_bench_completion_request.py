@@ -6,6 +6,7 @@ from nebula_bench.pseudo_tokens import PseudoVocabulary
 from nebula_bench.replay.completion_request import encode_completion
 from nebula_bench.replay.settings import Marks
 from nebula_bench.workload import TraceRequest, TraceSegment
+from nebula_protocol.annotations import RequestOptions, parse_annotations
 
 VOCABULARY = PseudoVocabulary()
 REQUEST = TraceRequest(
@@ -16,8 +17,10 @@ REQUEST = TraceRequest(
 )
 
 
-def body(marks: Marks) -> dict[str, object]:
-    data = encode_completion(REQUEST, model="m", max_tokens=4, marks=marks, vocabulary=VOCABULARY)
+def body(marks: Marks, *annotations: str) -> dict[str, object]:
+    data = encode_completion(
+        REQUEST, model="m", max_tokens=4, marks=marks, vocabulary=VOCABULARY, annotations=annotations
+    )
     return msgspec.json.decode(data, type=dict[str, object])
 
 
@@ -33,6 +36,12 @@ def test_the_answer_is_streamed_and_brings_the_receipt() -> None:
         "annotations": ["nebula.spans=[[0,3],[3,5]]"],
         "extra_fields": ["worker_id", "timing", "engine_data"],
     }
+
+
+def test_the_router_reads_the_annotations_as_they_are_meant() -> None:
+    nvext = body(Marks.SPANS, "nebula.pic=off")["nvext"]
+    assert isinstance(nvext, dict)
+    assert parse_annotations(nvext["annotations"]) == RequestOptions(spans=((0, 3), (3, 5)), pic=False)
 
 
 def test_without_marks_the_router_is_told_nothing() -> None:
