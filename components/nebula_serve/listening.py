@@ -1,15 +1,20 @@
 """Ports: settings of a service that listens on one, and finding free ones."""
 
+import contextlib
 import errno
+import random
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
 from nebula_serve.errors import AddressError, PortInUseError
 
 LOOPBACK = "127.0.0.1"
+# Dynamo reads the number as a signed 16-bit integer, and the system's own choices begin at 32768.
+_SYSTEM_PORTS = range(20_000, 32_768)
 _EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1", "": LOOPBACK}
 
 
@@ -31,11 +36,38 @@ def host_in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def find_free_ports(count: int, host: str = LOOPBACK) -> Sequence[int]:
-    """Distinct ports that were free a moment ago; another process may still take one first."""
+def loopback_interface() -> str | None:
+    """Name of the network interface with the loopback address, such as lo."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == LOOPBACK for address in addresses):
+            return name
+    return None
+
+
+def find_free_port(host: str = LOOPBACK) -> int:
+    """A port that was free a moment ago; another process may still take it first."""
+    with _bound_socket(host, 0) as bound:
+        return int(bound.getsockname()[1])
+
+
+def find_free_system_ports(count: int) -> Sequence[int]:
+    """Distinct ports on loopback for Dynamo's system server, which takes no number above 32767.
+
+    Raises:
+        OSError: so many are not free.
+    """
+    start = random.randrange(len(_SYSTEM_PORTS))
+    candidates = (_SYSTEM_PORTS[(start + step) % len(_SYSTEM_PORTS)] for step in range(len(_SYSTEM_PORTS)))
+    found: list[int] = []
     with ExitStack() as held:
-        sockets = [held.enter_context(_bound_socket(host, 0)) for _ in range(count)]
-        return [int(bound.getsockname()[1]) for bound in sockets]
+        while len(found) < count:
+            port = next(candidates, None)
+            if port is None:
+                raise OSError(errno.EADDRINUSE, f"fewer than {count} free ports in {_SYSTEM_PORTS}")
+            with contextlib.suppress(OSError):
+                held.enter_context(_bound_socket(LOOPBACK, port))
+                found.append(port)
+    return found
 
 
 def check_port_free(service: str, host: str, port: int) -> None:
@@ -62,7 +94,7 @@ def choose_port(service: str, settings: ListenSettings) -> int:
         check_port_free(service, settings.host, settings.port)
         return settings.port
     try:
-        return find_free_ports(1, settings.host)[0]
+        return find_free_port(settings.host)
     except OSError as error:
         raise AddressError(service, settings.host, error.strerror or str(error)) from error
 

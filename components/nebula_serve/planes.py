@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nebula_serve.errors import PlanesMissingError
-from nebula_serve.listening import LOOPBACK, host_in_url, reachable_host
+from nebula_serve.listening import LOOPBACK, host_in_url, loopback_interface, reachable_host
 from nebula_serve.nats import NatsSettings
 from nebula_serve.run_info import RunInfo
 
@@ -13,11 +13,6 @@ NATS_SERVER = "NATS_SERVER"
 DISCOVERY_BACKEND = "DYN_DISCOVERY_BACKEND"
 FILE_KV = "DYN_FILE_KV"
 ETCD_ENDPOINTS = "ETCD_ENDPOINTS"
-# On one machine nothing needs to listen beyond loopback.
-_LOOPBACK_ENVIRONMENT = {
-    "DYN_TCP_RPC_HOST": LOOPBACK,
-    "DYN_TCP_RESPONSE_STREAM_HOST": LOOPBACK,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ def open_planes(environ: Mapping[str, str], nats: NatsSettings, discovery_dir: P
     if backend == "file":
         folder = Path(environ.get(FILE_KV) or discovery_dir)
         environment[FILE_KV] = str(folder)
-        environment |= {name: value for name, value in _LOOPBACK_ENVIRONMENT.items() if name not in environ}
+        environment |= {name: value for name, value in _loopback_environment().items() if name not in environ}
     elif environ.get(ETCD_ENDPOINTS):
         environment[ETCD_ENDPOINTS] = environ[ETCD_ENDPOINTS]
     return Planes(nats_url, embedded, folder, environment)
@@ -75,3 +70,13 @@ def join_planes(environ: Mapping[str, str], running: RunInfo | None, graph_name:
         )
     folder = running.environment.get(FILE_KV)
     return Planes(running.nats_url, None, Path(folder) if folder else None, running.environment)
+
+
+def _loopback_environment() -> dict[str, str]:
+    """Processes that find each other through files are on one machine: none needs to listen beyond loopback."""
+    variables = {"DYN_TCP_RPC_HOST": LOOPBACK, "DYN_SYSTEM_HOST": LOOPBACK}
+    interface = loopback_interface()
+    if interface is not None:
+        # Despite its name this variable wants the name of an interface.
+        variables["DYN_TCP_RESPONSE_STREAM_HOST"] = interface
+    return variables

@@ -8,7 +8,14 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from nebula_serve.graph import CommandBuilder, ReadyKind
-from nebula_serve.listening import LOOPBACK, ListenSettings, choose_port, find_free_ports, host_in_url, reachable_host
+from nebula_serve.listening import (
+    LOOPBACK,
+    ListenSettings,
+    choose_port,
+    find_free_system_ports,
+    host_in_url,
+    reachable_host,
+)
 from nebula_serve.planes import Planes
 from nebula_serve.readiness import (
     READY_FILE_VARIABLE,
@@ -23,7 +30,13 @@ from nebula_serve.shared_settings import CommonSettings
 
 PROCESS_NAME_VARIABLE = "NEBULA_PROCESS_NAME"
 LOG_FORMAT_VARIABLE = "NEBULA_LOG_FORMAT"
-_DYNAMO_LOG_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
+_DYNAMO_LOG_FILTERS = {
+    "debug": "debug",
+    # Without lines for every request, every question whether it is ready, and images that nobody sends.
+    "info": "info,dynamo_llm::http::service=warn,dynamo_runtime::pipeline::network=warn,mm_routing=error",
+    "warning": "warn",
+    "error": "error",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +133,13 @@ def _metrics_ports(service: ResolvedService) -> Sequence[int]:
     configured = int(service.settings.model_dump()[key])
     if configured:
         return range(configured, configured + service.num_processes)
-    return find_free_ports(service.num_processes)
+    return find_free_system_ports(service.num_processes)
 
 
 def _logging_environment(common: CommonSettings, environ: Mapping[str, str]) -> dict[str, str]:
     variables: dict[str, str] = {LOG_FORMAT_VARIABLE: common.log_format}
     if "DYN_LOG" not in environ:
-        variables["DYN_LOG"] = _DYNAMO_LOG_LEVELS[common.log_level]
+        variables["DYN_LOG"] = _DYNAMO_LOG_FILTERS[common.log_level]
     if common.log_format == "json":
         variables["DYN_LOGGING_JSONL"] = "1"
     return variables

@@ -108,10 +108,11 @@ def resolve_graph(graph: Graph, options: ServeOptions, environ: Mapping[str, str
     assignments += from_command_line(options.overrides, sections)
     assignments += _address_options(graph, options)
     common = with_engine(resolve_common(graph, assignments), graph, has_gpu=machine_has_gpu())
-    # Before the model's folder is made: wrong input leaves nothing behind.
-    resolve_services(graph, common, assignments)
-    common = with_model(common, working_dir, may_write=not options.dry_run)
-    return resolve_services(graph, common, assignments)
+    # The folder is only named at first: wrong input leaves nothing behind.
+    resolved = resolve_services(graph, with_model(common, working_dir, may_write=False), assignments)
+    if not options.dry_run:
+        with_model(common, working_dir)
+    return resolved
 
 
 def plan_launch(

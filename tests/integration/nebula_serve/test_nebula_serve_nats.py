@@ -9,7 +9,7 @@ import pytest
 
 from nebula_serve.console import Console
 from nebula_serve.graph import Graph
-from nebula_serve.listening import find_free_ports
+from nebula_serve.listening import find_free_port
 from nebula_serve.nats import NATS, NatsSettings
 from nebula_serve.planes import open_planes
 from nebula_serve.process_plan import plan_processes, with_chosen_ports
@@ -81,7 +81,7 @@ async def test_a_frontend_is_ready_once_it_lists_the_model() -> None:
 
 
 async def test_nobody_listening_is_not_ready() -> None:
-    (port,) = find_free_ports(1)
+    port = find_free_port()
     for probe in (NatsGreetingProbe("127.0.0.1", port), ModelListedProbe(f"http://127.0.0.1:{port}", "m")):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(probe.wait_until_ready(), 0.3)

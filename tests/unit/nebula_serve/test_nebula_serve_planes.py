@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from nebula_serve.errors import PlanesMissingError
+from nebula_serve.listening import loopback_interface
 from nebula_serve.nats import NatsSettings
 from nebula_serve.planes import join_planes, open_planes
 from nebula_serve.run_info import RunInfo
@@ -36,7 +37,8 @@ def test_an_empty_environment_gets_its_own_nats_and_discovery_by_files_all_on_lo
         "DYN_DISCOVERY_BACKEND": "file",
         "DYN_FILE_KV": "/run/discovery",
         "DYN_TCP_RPC_HOST": "127.0.0.1",
-        "DYN_TCP_RESPONSE_STREAM_HOST": "127.0.0.1",
+        "DYN_SYSTEM_HOST": "127.0.0.1",
+        "DYN_TCP_RESPONSE_STREAM_HOST": loopback_interface(),
     }
 
 

@@ -66,7 +66,8 @@ def test_replicas_are_numbered_and_each_has_its_own_files_and_metrics_port() -> 
     settings = [json.loads(process.config_json) for process in (first, second)]
     assert [one["ttl_s"] for one in settings] == [7.0, 7.0]
     ports = [one["metrics_port"] for one in settings]
-    assert 0 not in ports
+    # Dynamo takes no number above 32767 for it.
+    assert all(0 < port < 2**15 for port in ports)
     assert ports[0] != ports[1]
     assert second.metrics_url == f"http://127.0.0.1:{ports[1]}/metrics"
 
@@ -87,10 +88,19 @@ def test_a_service_without_replicas_is_one_process_of_its_own_name() -> None:
     assert process.name == "Frontend"
 
 
-@pytest.mark.parametrize(("level", "dynamo_level"), [("info", "info"), ("warning", "warn")])
-def test_dynamo_logs_at_the_level_of_the_graph(level: str, dynamo_level: str) -> None:
+@pytest.mark.parametrize(
+    ("level", "dynamo_filter"),
+    [("debug", "debug"), ("warning", "warn"), ("error", "error")],
+)
+def test_dynamo_logs_at_the_level_of_the_graph(level: str, dynamo_filter: str) -> None:
     common = CommonSettings.model_validate({"log_level": level})
-    assert plan(resolved(WORKER), common)[0].environment["DYN_LOG"] == dynamo_level
+    assert plan(resolved(WORKER), common)[0].environment["DYN_LOG"] == dynamo_filter
+
+
+def test_at_info_dynamo_writes_no_line_for_each_request() -> None:
+    level, *filters = plan(resolved(WORKER))[0].environment["DYN_LOG"].split(",")
+    assert level == "info"
+    assert "dynamo_llm::http::service=warn" in filters
 
 
 def test_a_log_filter_of_the_user_s_own_stands() -> None:
