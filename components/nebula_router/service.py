@@ -1,7 +1,7 @@
 """The request path: decide, dispatch, hand over to decode, learn from the receipt."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 import structlog
 
@@ -161,7 +161,7 @@ class RouterService:
         self._state.remove_worker(worker_id, self._clock())
         self._decode_choice.suspect(worker_id, self._clock())
 
-    def _in_background(self, work: "asyncio.coroutines.Coroutine[None, None, None]") -> None:
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

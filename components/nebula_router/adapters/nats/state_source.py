@@ -1,6 +1,5 @@
 """Asks workers for their full state over NATS."""
 
-import asyncio
 from collections.abc import Sequence
 
 from nats.aio.client import Client
@@ -34,7 +33,7 @@ class NatsStateSource:
             while not chunks or not chunks[-1].last:
                 message = await subscription.next_msg(timeout=_CHUNK_TIMEOUT_S)
                 chunks.append(_next_chunk(worker_id, chunks, message.data))
-        except (NatsTimeoutError, NatsError, asyncio.TimeoutError) as error:
+        except (TimeoutError, NatsTimeoutError, NatsError) as error:
             raise WorkerGoneError(worker_id, f"no full state: {error or 'time out'}") from error
         finally:
             await subscription.unsubscribe()

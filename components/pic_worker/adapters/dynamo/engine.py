@@ -4,11 +4,11 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import structlog
-from dynamo._core.backend import EngineMetrics
-from dynamo.common.backend import EngineConfig, GenerateChunk, GenerateRequest, LLMEngine, LlmRegistration
+import uvloop
+from dynamo.common.backend import EngineConfig, GenerateChunk, GenerateRequest, LLMEngine, LlmRegistration, Worker
 from dynamo.common.backend.health_check import is_probe
 from dynamo.common.backend.metrics import register_engine_registry
 from dynamo.common.backend.publisher import KvEventSource, PushSource
@@ -35,6 +35,10 @@ from pic_worker.core.engine_request import helper_request
 from pic_worker.errors import BadWorkError, PromptGoneError
 from pic_worker.settings import WorkerSettings
 from pic_worker.settings_file import load_settings
+
+if TYPE_CHECKING:
+    # Made by the runtime when it is imported; there is no file to find.
+    from dynamo._core.backend import EngineMetrics  # type: ignore[import-not-found]
 
 log = structlog.get_logger()
 
@@ -105,7 +109,7 @@ class PicEngine(LLMEngine):
             return []
         return [PushSource(on_ready=self._block_events.attach, dp_rank=0)]
 
-    async def register_prometheus(self, metrics: EngineMetrics) -> None:
+    async def register_prometheus(self, metrics: "EngineMetrics") -> None:
         if self._prefill is not None:
             register_engine_registry(metrics, self._prefill.metrics.registry)
 
@@ -136,6 +140,12 @@ class PicEngine(LLMEngine):
         elif self._decode is not None:
             async for chunk in _decode(self._decode, read_work(request), read_handover(request), context):
                 yield chunk
+
+
+def run(settings: WorkerSettings) -> None:
+    """Serves as one worker until Dynamo's runtime is shut down."""
+    engine = PicEngine(settings)
+    uvloop.run(Worker(engine, engine.worker_config()).run())
 
 
 async def _prefill(worker: PrefillWorker, work: WorkRequest, context: Context) -> JsonObject:

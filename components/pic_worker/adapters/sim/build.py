@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from nebula_nats.connection import NatsUnavailableError, connect
 from nebula_nats.event_publisher import EventPublisher
 from nebula_protocol.card import WorkerCard
-from nebula_protocol.cutting import make_cutter_config
+from nebula_protocol.cut_settings import make_cutter_config
 from nebula_protocol.domain import Domain
 from nebula_protocol.errors import ProtocolError
 from nebula_protocol.ids import Role, WorkerEpoch, WorkerId, WorkerWithDpRank

@@ -1,0 +1,131 @@
+"""Puts the router together and serves until it is told to stop."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import structlog
+from tokenizers import Tokenizer
+
+from nebula_nats.connection import NatsUnavailableError, connect
+from nebula_nats.event_publisher import EventPublisher
+from nebula_protocol.cut_settings import make_cutter_config
+from nebula_protocol.cutting import CutterConfig
+from nebula_protocol.errors import ProtocolError
+from nebula_protocol.subjects import Topic
+from nebula_router.adapters.dynamo.block_hasher import hash_salted_blocks
+from nebula_router.adapters.dynamo.frontend_endpoint import FrontendEndpoint
+from nebula_router.adapters.dynamo.runtime import register, start_runtime
+from nebula_router.adapters.dynamo.worker_pool import DynamoWorkerPool
+from nebula_router.adapters.nats.decision_sink import NatsDecisionSink
+from nebula_router.adapters.nats.event_feed import NatsEventFeed
+from nebula_router.adapters.nats.state_source import NatsStateSource
+from nebula_router.decide import RouterState
+from nebula_router.errors import StartError
+from nebula_router.ingest import Ingest
+from nebula_router.metrics import RouterMetrics
+from nebula_router.service import RouterService
+from nebula_router.settings import RouterSettings
+
+log = structlog.get_logger()
+
+_READY_FILE_VARIABLE = "NEBULA_READY_FILE"
+_FIRST_WORKER_POLL_S = 0.05
+
+
+async def run(settings: RouterSettings) -> None:
+    """Serves the model until the runtime is shut down.
+
+    Raises:
+        StartError: a setting or a service that it needs is missing.
+    """
+    cutter = _read_cutter(settings)
+    runtime = start_runtime(settings.metrics_port)
+    endpoint = runtime.endpoint(f"{settings.namespace}.{settings.component}.generate")
+    nats_url = os.environ.get("NATS_SERVER", "nats://127.0.0.1:4222")
+    try:
+        client = await connect(nats_url, "nebula-router")
+    except NatsUnavailableError as error:
+        raise StartError(str(error)) from error
+
+    pool = settings.pool_namespace
+    prefill_pool = await DynamoWorkerPool.watch(runtime, f"{pool}.prefill.generate")
+    decode_pool = await DynamoWorkerPool.watch(runtime, f"{pool}.decode.generate")
+    publisher = EventPublisher(
+        client,
+        namespace=settings.namespace,
+        component=settings.component,
+        topic=Topic.DECISIONS,
+        publisher_id=endpoint.connection_id(),
+    )
+    metrics = RouterMetrics()
+    endpoint.metrics.register_prometheus_expfmt_callback(metrics.exposition)
+    state = RouterState(settings, cutter, hash_salted_blocks)
+    service = RouterService(
+        settings,
+        state=state,
+        prefill_pool=prefill_pool,
+        decode_pool=decode_pool,
+        decisions=NatsDecisionSink(publisher) if settings.publish_decisions else None,
+        metrics=metrics,
+        clock=time.monotonic,
+    )
+    ingest = Ingest(
+        state=state,
+        feed=await NatsEventFeed.subscribe(client, pool),
+        states=NatsStateSource(client, pool),
+        prefill_pool=prefill_pool,
+        metrics=metrics,
+        clock=time.monotonic,
+    )
+    ingesting = asyncio.create_task(ingest.run())
+    try:
+        await _first_worker(state, ingesting)
+        await register(
+            endpoint,
+            settings,
+            block_size_tokens=state.block_size_tokens,
+            context_tokens=state.context_tokens,
+        )
+        _touch_ready_file()
+        log.info("router_serving", model=settings.model_name, num_workers=len(state.worker_ids()))
+        serving = asyncio.ensure_future(
+            endpoint.serve_endpoint(FrontendEndpoint(service).generate, graceful_shutdown=True)
+        )
+        await asyncio.wait((serving, ingesting), return_when=asyncio.FIRST_COMPLETED)
+        if ingesting.done():
+            ingesting.result()
+        await serving
+    finally:
+        ingesting.cancel()
+        await client.close()
+
+
+async def _first_worker(state: RouterState, ingesting: "asyncio.Task[None]") -> None:
+    """Block size and context are the workers' to tell, and the frontend needs them."""
+    while not state.worker_ids():
+        if ingesting.done():
+            ingesting.result()
+        await asyncio.sleep(_FIRST_WORKER_POLL_S)
+
+
+def _read_cutter(settings: RouterSettings) -> CutterConfig:
+    path = Path(settings.model_path) / "tokenizer.json"
+    if not path.is_file():
+        raise StartError(f"there is no tokenizer at {path}")
+    tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+
+    def encode(text: str) -> list[int]:
+        token_ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return token_ids
+
+    try:
+        return make_cutter_config(settings.cut, encode)
+    except ProtocolError as error:
+        raise StartError(str(error)) from error
+
+
+def _touch_ready_file() -> None:
+    if path := os.environ.get(_READY_FILE_VARIABLE):
+        Path(path).touch()

@@ -1,0 +1,257 @@
+"""The router's one state and its decision: cut, look up, plan, record, with nothing awaited in between."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nebula_protocol.card import WorkerCard
+from nebula_protocol.cutter import cut_prompt
+from nebula_protocol.cutting import CutterConfig
+from nebula_protocol.domain import tenant_domain
+from nebula_protocol.errors import SpanError
+from nebula_protocol.events import Decision
+from nebula_protocol.hashing import hash_blocks
+from nebula_protocol.ids import DomainId, RequestId, WorkerId, WorkerWithDpRank
+from nebula_protocol.layout import PromptLayout
+from nebula_protocol.lineage import lineage_of
+from nebula_protocol.messages import StateChunk
+from nebula_protocol.plan import HelperTask, Plan, Source
+from nebula_protocol.receipt import Receipt
+from nebula_router.core.fleet import Fleet
+from nebula_router.core.load import LoadTracker
+from nebula_router.core.plan_answer import HelperWork, PlanAnswer
+from nebula_router.core.plan_question import PlannerSettings, PlanQuestion
+from nebula_router.core.planner import plan_prefill
+from nebula_router.core.view import ClusterView
+from nebula_router.core.worker_profile import WorkerProfile, profiles_of
+from nebula_router.errors import BadRequestError, NoWorkerError
+from nebula_router.ports import BlockHasher
+from nebula_router.request import RoutedRequest
+from nebula_router.settings import RouterSettings
+
+_US_PER_S = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class HelperDispatch:
+    """One helper's share of a decision, ready to be sent."""
+
+    worker: WorkerWithDpRank
+    task: HelperTask
+    token_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision that is recorded already: what to send where, and what to learn from the receipt."""
+
+    answer: PlanAnswer
+    decision: Decision
+    helpers: tuple[HelperDispatch, ...]
+    domain_id: DomainId
+    unknown_segments: frozenset[int]
+    """Indices of segments of which no copy was known, stored or on its way."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.answer.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a receipt told beside itself."""
+
+    repeated_tokens: int
+    """Computed although a copy existed or was on its way that the router did not know when it decided."""
+
+
+class RouterState:
+    """View, load and workers' profiles. Used from one event loop only."""
+
+    def __init__(self, settings: RouterSettings, cutter: CutterConfig, hash_salted: BlockHasher) -> None:
+        self._cutter = cutter
+        self._hash_salted = hash_salted
+        self._pic = settings.pic
+        self._planner_settings = PlannerSettings(
+            remote_reuse=settings.remote_reuse,
+            join=settings.remote_reuse,
+            parallel_prefill=settings.parallel_prefill,
+            max_helpers=settings.max_helpers,
+            wait_slack_ratio=settings.wait_slack_ratio,
+        )
+        self._loads = LoadTracker()
+        self._cards: dict[WorkerId, WorkerCard] = {}
+        self._fleet = Fleet.of(())
+        self._domain_id = DomainId("")
+        self.view = ClusterView(
+            max_entries=settings.max_index_entries, max_holders=settings.max_workers, ttl_s=settings.ttl_s
+        )
+
+    # ---- workers ----
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest prompt with its answer that some worker takes."""
+        return max((card.context_tokens for card in self._cards.values()), default=0)
+
+    @property
+    def block_size_tokens(self) -> int:
+        return next(iter(self._cards.values())).domain.block_size_tokens
+
+    def worker_ids(self) -> frozenset[WorkerId]:
+        return frozenset(self._cards)
+
+    def apply_state(self, chunks: Sequence[StateChunk], now_s: float) -> None:
+        """Takes over a new worker, or a known one's full state."""
+        card = chunks[0].card
+        self.view.apply_state(chunks, now_s)
+        self._cards[card.worker_id] = card
+        for profile in profiles_of(card):
+            self._loads.put_worker(profile)
+        self._rebuild_fleet()
+
+    def remove_worker(self, worker_id: WorkerId, now_s: float) -> None:
+        """Forgets everything about a worker that left or was lost."""
+        card = self._cards.pop(worker_id, None)
+        if card is None:
+            return
+        self.view.remove_worker(worker_id, now_s)
+        for profile in profiles_of(card):
+            self._loads.remove_worker(profile.worker)
+        self._rebuild_fleet()
+
+    def _rebuild_fleet(self) -> None:
+        """The workers of the largest domain: KV of another one (an upgrade under way) means nothing to them."""
+        by_domain: dict[DomainId, list[WorkerProfile]] = {}
+        for worker_id in sorted(self._cards):
+            card = self._cards[worker_id]
+            by_domain.setdefault(card.domain.domain_id, []).extend(profiles_of(card))
+        self._domain_id, profiles = max(
+            by_domain.items(), key=lambda item: (len(item[1]), item[0]), default=(DomainId(""), [])
+        )
+        self._fleet = Fleet.of(profiles)
+
+    # ---- requests ----
+
+    def decide(self, request: RoutedRequest, *, excluded: frozenset[WorkerId], attempt: int, now_s: float) -> Decided:
+        """Places a request and records what that will cause.
+
+        Raises:
+            BadRequestError: a span does not fit the prompt.
+            NoWorkerError: no worker can take the prompt.
+        """
+        started_s = time.perf_counter()
+        if not self._cards:
+            raise NoWorkerError("no prefill worker is known yet")
+        pic = self._pic if request.options.pic is None else request.options.pic
+        domain_id = tenant_domain(self._domain_id, request.options.cache_salt)
+        layout = self._cut(request, pic)
+        question = PlanQuestion(
+            request_id=request.request_id,
+            domain_id=domain_id,
+            layout=layout,
+            coverage=self.view.coverage(layout, domain_id, self._fleet.workers, now_s),
+            fleet=self._fleet,
+            load=self._loads.snapshot(self._fleet.workers, now_s),
+            settings=self._planner_settings if pic else _EXACT,
+            excluded=frozenset(worker for worker in self._fleet.workers if worker.worker_id in excluded),
+        )
+        answer = plan_prefill(question, now_s)
+        if answer is None:
+            raise NoWorkerError("no prefill worker can take this prompt now")
+        self._record(request.request_id, layout, answer, now_s)
+        return Decided(
+            answer=answer,
+            decision=Decision(
+                request_id=request.request_id,
+                plan=answer.plan,
+                prompt_tokens=layout.num_tokens,
+                candidates=answer.candidates,
+                decision_us=(time.perf_counter() - started_s) * _US_PER_S,
+                attempt=attempt,
+            ),
+            helpers=tuple(_helper_dispatch(request, answer, helper) for helper in answer.helpers),
+            domain_id=domain_id,
+            unknown_segments=frozenset(np.flatnonzero(~question.coverage.segment_states.any(axis=1)).tolist()),
+        )
+
+    def _cut(self, request: RoutedRequest, pic: bool) -> PromptLayout:
+        lineage = lineage_of(pic=pic, deployment_has_pic=self._pic, cache_salt=request.options.cache_salt)
+        block_size_tokens = self.block_size_tokens
+        hashes = (
+            self._hash_salted(request.tokens, block_size_tokens, lineage)
+            if lineage
+            else hash_blocks(request.tokens, block_size_tokens)
+        )
+        try:
+            return cut_prompt(
+                request.tokens,
+                self._cutter,
+                block_size_tokens=block_size_tokens,
+                block_hashes=hashes,
+                spans=request.options.spans,
+                pic=pic,
+            )
+        except SpanError as error:
+            raise BadRequestError(str(error)) from error
+
+    def _record(self, request_id: RequestId, layout: PromptLayout, answer: PlanAnswer, now_s: float) -> None:
+        target = answer.plan.target
+        self.view.record_dispatch(layout, answer, now_s)
+        self._loads.record_dispatch(request_id, target, answer.work, runnable_at_s=answer.runnable_at_s, now_s=now_s)
+        for helper in answer.helpers:
+            self._loads.record_dispatch(request_id, helper.worker, helper.work, runnable_at_s=now_s, now_s=now_s)
+        for transfer in answer.transfers:
+            self._loads.record_transfer(transfer.source, target, transfer.num_tokens, now_s=now_s)
+
+    def record_receipt(self, decided: Decided, receipt: Receipt, now_s: float) -> Learned:
+        """Corrects view and load by what really happened."""
+        repeated_tokens = self._repeated_tokens(decided, receipt)
+        self.view.record_receipt(receipt, decided.domain_id, now_s)
+        self._loads.record_receipt(receipt.request_id, receipt.worker, receipt.work, now_s=now_s)
+        return Learned(repeated_tokens=repeated_tokens)
+
+    def _repeated_tokens(self, decided: Decided, receipt: Receipt) -> int:
+        computed = {
+            outcome.segment_hash: outcome.end - outcome.start - outcome.prefix_tokens
+            for outcome in receipt.segments
+            if outcome.done is Source.COMPUTE
+        }
+        return sum(
+            computed.get(segment.segment_hash, 0)
+            for index, segment in enumerate(decided.plan.segments)
+            if index in decided.unknown_segments
+            and self.view.is_held_elsewhere(decided.domain_id, segment.segment_hash, receipt.worker)
+        )
+
+    def record_failure(self, decided: Decided, now_s: float) -> None:
+        """The target will not deliver: nothing that was expected there will come."""
+        target = decided.plan.target
+        self.view.record_failure(decided.plan.request_id, target, now_s)
+        self._loads.record_failure(decided.plan.request_id, target, now_s=now_s)
+
+    def record_helper_done(self, helper: HelperDispatch, now_s: float) -> None:
+        self.view.record_helper_done(helper.task.for_request, helper.worker, now_s)
+        self._loads.record_receipt(helper.task.for_request, helper.worker, None, now_s=now_s)
+
+    def record_helper_failure(self, helper: HelperDispatch, now_s: float) -> None:
+        self.view.record_failure(helper.task.for_request, helper.worker, now_s)
+        self._loads.record_failure(helper.task.for_request, helper.worker, now_s=now_s)
+
+
+_EXACT = PlannerSettings(pic=False, remote_reuse=False, join=False, parallel_prefill=False)
+
+
+def _helper_dispatch(request: RoutedRequest, answer: PlanAnswer, helper: HelperWork) -> HelperDispatch:
+    segments = [answer.plan.segments[index] for index in helper.segment_indices]
+    return HelperDispatch(
+        worker=helper.worker,
+        task=HelperTask(
+            for_request=answer.plan.request_id,
+            domain_id=answer.plan.domain_id,
+            segments=tuple((segment.segment_hash, segment.end - segment.start) for segment in segments),
+        ),
+        token_ids=[token for segment in segments for token in request.token_ids[segment.start : segment.end]],
+    )
