@@ -12,6 +12,7 @@ from nebula_serve.supervision_events import (
     ProcessReady,
     ProcessStarted,
     ProcessStopped,
+    RunInfoNotWritten,
     StillWaiting,
     Stopping,
     SupervisionEvent,
@@ -113,5 +114,7 @@ def _sentence(event: SupervisionEvent) -> str:
             return f"waiting for {', '.join(processes)} since {waited_s:.0f} s"
         case Stopping(reason):
             return f"{reason}: stopping all processes"
+        case RunInfoNotWritten(path, reason):
+            return f"{path} cannot be written: {reason}"
         case _:
             assert_never(event)

@@ -167,7 +167,7 @@ async def _run(launch: Launch, working_dir: Path, out: TextIO, *, is_whole_graph
         await Supervisor(launch.stages, working_dir, console, on_ready=announce).run()
         return
     info_path = run_info_path(working_dir, resolved.graph.name)
-    record = RunRecord(info_path, resolved, launch.planes, launch.url, working_dir)
+    record = RunRecord(info_path, resolved, launch.planes, launch.url, working_dir, console)
     try:
         await Supervisor(launch.stages, working_dir, console, on_ready=announce, on_change=record.update).run()
     finally:

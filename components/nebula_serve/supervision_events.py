@@ -48,8 +48,23 @@ class Stopping:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class RunInfoNotWritten:
+    """Other commands now see an older state of this run."""
+
+    path: str
+    reason: str
+
+
 SupervisionEvent = (
-    ProcessStarted | ProcessReady | ProcessCrashed | ProcessStopped | ProcessKilled | StillWaiting | Stopping
+    ProcessStarted
+    | ProcessReady
+    | ProcessCrashed
+    | ProcessStopped
+    | ProcessKilled
+    | StillWaiting
+    | Stopping
+    | RunInfoNotWritten
 )
 
 

@@ -85,9 +85,10 @@ class Supervisor:
             await self._stop_stages()
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
-        for task in self._tasks.values():
-            if task.done():
-                task.result()
+        ended = [task for task in self._tasks.values() if task.done() and not task.cancelled()]
+        failures = [failure for task in ended if (failure := task.exception()) is not None]
+        if failures:
+            raise failures[0]
 
     def request_stop(self, reason: str) -> None:
         """The first request stops everything in good order; a second one kills at once."""

@@ -168,6 +168,12 @@ async def test_a_process_that_never_serves_ends_the_start_and_stops_the_others(w
     assert not pids(supervisor)
 
 
+async def test_of_several_processes_that_cannot_start_one_is_told(world: World) -> None:
+    specs = [world.spec(f"bad-{i}", FAILING) for i in range(4)]
+    with pytest.raises(StartFailedError, match=r"bad-\d exited with code 3"):
+        await asyncio.wait_for(world.supervisor(specs).run(), 10)
+
+
 async def test_a_program_that_does_not_exist_ends_the_start(world: World) -> None:
     spec = ProcessSpec(
         name="w",

@@ -1,12 +1,17 @@
 """The file that says where a running graph is."""
 
+import io
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from nebula_serve.console import Console
 from nebula_serve.errors import AlreadyRunningError, WorkingDirectoryError
+from nebula_serve.graph import Graph
+from nebula_serve.planes import Planes
+from nebula_serve.resolve import ResolvedGraph
 from nebula_serve.run_directory import RunDirectory, graph_run_directory, locked, opened
 from nebula_serve.run_info import (
     ProcessInfo,
@@ -17,6 +22,8 @@ from nebula_serve.run_info import (
     run_info_path,
     write_run_info,
 )
+from nebula_serve.run_record import RunRecord
+from nebula_serve.shared_settings import CommonSettings
 
 
 def info(graph: str = "g", pid: int | None = None, created_s: float | None = None) -> RunInfo:
@@ -107,3 +114,12 @@ def test_a_place_where_no_folder_can_be_made_is_named(tmp_path: Path) -> None:
         pass
     with pytest.raises(WorkingDirectoryError), opened(RunDirectory(tmp_path / "run" / "g"), tmp_path):
         pass
+
+
+def test_a_record_that_cannot_be_written_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    out = io.StringIO()
+    resolved = ResolvedGraph(Graph(name="g", description="", services=()), CommonSettings(model_name="m"), ())
+    planes = Planes("nats://h:1", None, None, {})
+    path = tmp_path / "absent" / "g.json"
+    RunRecord(path, resolved, planes, None, tmp_path, Console(out, [], width=5)).update(())
+    assert out.getvalue() == f"serve | {path} cannot be written: No such file or directory\n"
