@@ -29,6 +29,8 @@ from nebula_serve.run_directory import RunDirectory
 from nebula_serve.shared_settings import CommonSettings
 
 PROCESS_NAME_VARIABLE = "NEBULA_PROCESS_NAME"
+SYSTEM_PORT_VARIABLE = "DYN_SYSTEM_PORT"
+"""Port of the HTTP server with /metrics and /health that Dynamo's runtime opens in a process."""
 LOG_FORMAT_VARIABLE = "NEBULA_LOG_FORMAT"
 _DYNAMO_LOG_FILTERS = {
     "debug": "debug",
@@ -107,6 +109,7 @@ def plan_processes(
                     **shared_environment,
                     READY_FILE_VARIABLE: str(directory.ready_file(name)),
                     PROCESS_NAME_VARIABLE: name,
+                    **({SYSTEM_PORT_VARIABLE: str(metrics_port)} if metrics_port else {}),
                 },
                 config_file=config_file,
                 config_json=settings.model_dump_json(indent=2),

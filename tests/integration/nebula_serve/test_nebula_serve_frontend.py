@@ -49,7 +49,6 @@ echo = Graph(
 ECHO = """
 import asyncio, json, os, pathlib, signal, sys
 settings = json.loads(pathlib.Path(sys.argv[2]).read_text())
-os.environ["DYN_SYSTEM_PORT"] = str(settings["metrics_port"])
 from dynamo.llm import ModelInput, ModelType, WorkerType, register_model
 from dynamo.runtime import DistributedRuntime
 from dynamo.runtime.logging import configure_dynamo_logging

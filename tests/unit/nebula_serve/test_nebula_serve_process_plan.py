@@ -69,6 +69,7 @@ def test_replicas_are_numbered_and_each_has_its_own_files_and_metrics_port() -> 
     # Dynamo takes no number above 32767 for it.
     assert all(0 < port < 2**15 for port in ports)
     assert ports[0] != ports[1]
+    assert second.environment["DYN_SYSTEM_PORT"] == str(ports[1])
     assert second.metrics_url == f"http://127.0.0.1:{ports[1]}/metrics"
 
 
