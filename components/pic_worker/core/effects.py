@@ -50,12 +50,7 @@ class KvRemoved:
     block_hashes: tuple[EngineBlockHash, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KvCleared:
-    event_id: EventId
-
-
-DeviceEvent = KvStored | KvRemoved | KvCleared
+DeviceEvent = KvStored | KvRemoved
 WorkerEvent = DeviceEvent | PicEvent
 """Device events go to kv-events, `PicEvent` to pic-events; ids are consecutive per topic, from 0."""
 
@@ -70,8 +65,6 @@ def kv_event_of(event: DeviceEvent, dp_rank: DpRank) -> KvEvent:
         case KvRemoved():
             data = KvEventData(removed=BlocksRemoved(block_hashes=event.block_hashes))
             return KvEvent(event_id=event.event_id, dp_rank=dp_rank, data=data)
-        case KvCleared():
-            return KvEvent(event_id=event.event_id, dp_rank=dp_rank, data="cleared")
 
 
 def _stored_block(block_hash: EngineBlockHash, tokens_hash: BlockHash) -> StoredBlock:

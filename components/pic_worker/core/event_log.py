@@ -17,7 +17,7 @@ from nebula_protocol.events import (
 from nebula_protocol.ids import BlockHash, DpRank, EngineBlockHash, EventId, Origin, RemovalReason
 from nebula_protocol.subjects import Topic
 from nebula_protocol.tokens import TokenArray
-from pic_worker.core.effects import KvCleared, KvRemoved, KvStored, WorkerEvent
+from pic_worker.core.effects import KvRemoved, KvStored, WorkerEvent
 from pic_worker.core.store_entry import Evictions, SegmentKey
 
 
@@ -57,10 +57,12 @@ class EventLog:
         if block_hashes:
             self._events.append(KvRemoved(self._take_kv_id(), tuple(block_hashes)))
 
-    def record_cleared(self) -> None:
-        """Both tiers are empty."""
-        self._events.append(KvCleared(self._take_kv_id()))
-        self._record_pic(StoreCleared())
+    def record_cleared(self, evictions: Evictions, *, is_empty: bool) -> None:
+        """The store was cleared; entries in use are left in it unless `is_empty`."""
+        if not is_empty:
+            self.record_evictions(evictions, RemovalReason.CLEARED)
+        elif evictions.blocks or evictions.segments:
+            self._record_pic(StoreCleared())
 
     def record_host_blocks_stored(self, block_hashes: Sequence[EngineBlockHash]) -> None:
         if block_hashes:

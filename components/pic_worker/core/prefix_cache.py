@@ -1,0 +1,170 @@
+"""Prefix blocks over both tiers: look-up, admission with eviction to the store, and naming of finished blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nebula_protocol.events import BlockEntry
+from nebula_protocol.ids import BlockHash, EngineBlockHash
+from nebula_protocol.tokens import TokenArray
+from pic_worker.core.block_chain import BlockChain
+from pic_worker.core.device_pool import BlockTable, DevicePool
+from pic_worker.core.event_log import EventLog
+from pic_worker.core.store import TwoClassStore
+
+_IN_DEVICE = 1
+_IN_HOST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixMatch:
+    """The leading blocks of a prompt that are in either tier."""
+
+    num_blocks: int
+    device_hits: tuple[EngineBlockHash, ...]
+    host_hits: tuple[EngineBlockHash, ...]
+    """Only in the store: they must be loaded."""
+
+
+@dataclass(slots=True)
+class PromptBlocks:
+    """One admitted prompt's blocks."""
+
+    chain: BlockChain
+    tokens: TokenArray
+    lineage: str
+    match: PrefixMatch
+    table: BlockTable
+    num_named: int = 0
+    """Leading blocks of the chain that are complete and were offered to the cache."""
+    loading: bool = True
+    """The host hits are pinned in the store until they are loaded."""
+
+
+class _BlockFacts(NamedTuple):
+    depth: int
+    parent_hash: EngineBlockHash | None
+    tokens_hash: BlockHash
+
+
+@dataclass(slots=True)
+class PrefixCache:
+    pool: DevicePool
+    store: TwoClassStore
+    log: EventLog
+    block_size_tokens: int
+    _facts: dict[EngineBlockHash, _BlockFacts] = field(default_factory=dict)
+
+    def match(self, chain: BlockChain, max_blocks: int) -> PrefixMatch:
+        """Walks the chain while its blocks are in either tier, over at most `max_blocks`."""
+        pool, store = self.pool, self.store
+        device_hits: list[EngineBlockHash] = []
+        host_hits: list[EngineBlockHash] = []
+        for block_hash in chain.hashes[:max_blocks]:
+            if block_hash in pool:
+                device_hits.append(block_hash)
+            elif store.has_block(block_hash):
+                host_hits.append(block_hash)
+            else:
+                break
+        return PrefixMatch(len(device_hits) + len(host_hits), tuple(device_hits), tuple(host_hits))
+
+    def can_admit(self, match: PrefixMatch, num_blocks: int) -> bool:
+        """Whether a prompt of `num_blocks` blocks, partial ones included, fits now."""
+        return self.pool.can_allocate(match.device_hits, num_blocks - len(match.device_hits))
+
+    def admit(
+        self, chain: BlockChain, tokens: TokenArray, lineage: str, match: PrefixMatch, num_blocks: int
+    ) -> PromptBlocks:
+        """Takes the blocks of a whole prompt; `can_admit` must have said yes. Blocks that give way go to the store."""
+        self.store.pin_blocks(match.host_hits)
+        table = self._allocate(match.device_hits, num_blocks - len(match.device_hits))
+        return PromptBlocks(chain, tokens, lineage, match, table)
+
+    def admit_private(self, num_blocks: int) -> BlockTable:
+        """Takes blocks that will never be named."""
+        return self._allocate((), num_blocks)
+
+    def name_blocks(self, blocks: PromptBlocks, num_complete: int) -> None:
+        """The leading `num_complete` blocks are computed or loaded now: others may use them."""
+        self._finish_loading(blocks)
+        first, blocks.num_named = blocks.num_named, max(blocks.num_named, num_complete)
+        found = blocks.match.num_blocks
+        indices: list[int] = []
+        if first < found and blocks.match.host_hits:
+            loaded = set(blocks.match.host_hits)
+            indices.extend(i for i in range(first, min(found, num_complete)) if blocks.chain.hashes[i] in loaded)
+        indices.extend(range(max(first, found), num_complete))
+        hashes = blocks.chain.hashes
+        are_new = self.pool.cache(blocks.table, [hashes[i] for i in indices])
+        self._record_new(blocks, [i for i, is_new in zip(indices, are_new, strict=True) if is_new])
+
+    def release(self, blocks: PromptBlocks) -> None:
+        """The request no longer needs its blocks; the named ones stay cached."""
+        self._finish_loading(blocks)
+        self.pool.release(blocks.table)
+
+    def clear(self) -> None:
+        """Drops the device tier's blocks that nobody holds."""
+        self.log.record_blocks_removed(self.pool.evict_free())
+
+    def block_entries(self) -> tuple[BlockEntry, ...]:
+        """All blocks of both tiers, parents before children."""
+        tiers = dict.fromkeys(self.pool.blocks(), _IN_DEVICE)
+        for block_hash in self.store.blocks():
+            tiers[block_hash] = tiers.get(block_hash, 0) | _IN_HOST
+        facts = self._facts
+        by_depth = sorted(tiers, key=lambda block_hash: facts[block_hash].depth)
+        return tuple(
+            BlockEntry(block_hash, facts[block_hash].parent_hash, facts[block_hash].tokens_hash, tiers[block_hash])
+            for block_hash in by_depth
+        )
+
+    def _allocate(self, hits: Sequence[EngineBlockHash], num_new: int) -> BlockTable:
+        table, evicted = self.pool.allocate(hits, num_new)
+        if evicted:
+            put = self.store.put_blocks(evicted)
+            self.log.record_evictions(put.evictions)
+            # The host copy is announced before the device copy is taken back, so that no reader of both topics
+            # sees the block nowhere.
+            self.log.record_host_blocks_stored(put.stored)
+            self.log.record_blocks_removed(evicted)
+        return table
+
+    def _finish_loading(self, blocks: PromptBlocks) -> None:
+        if blocks.loading:
+            blocks.loading = False
+            # From the tail, so that heads of chains are the last to be evicted.
+            self.store.unpin_blocks(blocks.match.host_hits[::-1])
+
+    def _record_new(self, blocks: PromptBlocks, indices: Sequence[int]) -> None:
+        """One event for each unbroken run of new blocks."""
+        start = 0
+        for at in range(1, len(indices) + 1):
+            if at == len(indices) or indices[at] != indices[at - 1] + 1:
+                self._record_run(blocks, indices[start], indices[at - 1] + 1)
+                start = at
+
+    def _record_run(self, blocks: PromptBlocks, first: int, end: int) -> None:
+        chain = blocks.chain
+        parent_hash = chain.hashes[first - 1] if first else None
+        self._remember(chain, parent_hash, first, end)
+        size = self.block_size_tokens
+        self.log.record_blocks_stored(
+            lineage=blocks.lineage,
+            parent_hash=parent_hash,
+            block_hashes=chain.hashes[first:end],
+            tokens_hashes=chain.tokens_hashes[first:end],
+            tokens=blocks.tokens[first * size : end * size],
+        )
+
+    def _remember(self, chain: BlockChain, parent_hash: EngineBlockHash | None, first: int, end: int) -> None:
+        facts = self._facts
+        for depth in range(first, end):
+            block_hash = chain.hashes[depth]
+            facts[block_hash] = _BlockFacts(depth, parent_hash, chain.tokens_hashes[depth])
+            parent_hash = block_hash
+        # Facts of blocks that left both tiers are swept now and then: cheaper than following every eviction.
+        if len(facts) > 2 * (self.pool.num_cached + self.store.num_blocks) + end - first:
+            held = [block_hash for block_hash in facts if block_hash in self.pool or self.store.has_block(block_hash)]
+            self._facts = {block_hash: facts[block_hash] for block_hash in held}

@@ -1,0 +1,94 @@
+"""A prompt's way through the engine: submission, admission, progress by steps, release."""
+
+from dataclasses import dataclass
+
+from nebula_protocol.cost import LinkFit
+from nebula_protocol.ids import SegmentHash
+from pic_worker.core.compute_work import ComputeRuns, ComputeWork, runs_between
+from pic_worker.core.effects import FetchCommand
+from pic_worker.core.prefix_cache import PrefixCache
+from pic_worker.core.request_state import PromptState
+from pic_worker.core.segment_resolver import SegmentResolver
+from pic_worker.core.step_cost import LoadCost, StepCost
+from pic_worker.core.veto import NO_VETO, vetoed_segments
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPrefill:
+    prefix: PrefixCache
+    resolver: SegmentResolver
+    step_cost: StepCost
+    load_cost: LoadCost
+    peer_link: LinkFit
+    veto_ratio: float
+
+    def begin(self, state: PromptState, *, engine_is_idle: bool, now_s: float) -> list[FetchCommand]:
+        """Starts everything that can go on while the prompt waits for its turn."""
+        if not state.segments:
+            state.ready_at_s = now_s
+            return []
+        covered_tokens = self.prefix.match(state.chain, self._max_prefix_blocks(state)).num_blocks
+        covered_tokens *= self.prefix.block_size_tokens
+        # On a busy engine a slow fetch is hidden by the queue, and what is best is not clear.
+        vetoed = self._vetoed(state, covered_tokens) if engine_is_idle else NO_VETO
+        self.resolver.begin(state, covered_tokens, vetoed, now_s)
+        return self.resolver.fetches(state)
+
+    def admit(self, state: PromptState, now_s: float) -> bool:
+        """Its turn: takes blocks for the whole prompt and decides what is reused. False while it does not fit."""
+        size_tokens = self.prefix.block_size_tokens
+        match = self.prefix.match(state.chain, self._max_prefix_blocks(state))
+        num_blocks = -(-state.num_tokens // size_tokens)
+        if not self.prefix.can_admit(match, num_blocks):
+            return False
+        prefix_tokens = match.num_blocks * size_tokens
+        self.resolver.settle(state, prefix_tokens, now_s)
+        state.blocks = self.prefix.admit(state.chain, state.request.tokens, state.request.lineage, match, num_blocks)
+        loaded = [segment.loaded for segment in state.segments if segment.loaded is not None]
+        loaded_tokens = sum(run.end - run.start for run in loaded)
+        state.work = ComputeWork(
+            runs=ComputeRuns(runs_between(prefix_tokens, state.num_tokens, loaded)),
+            load_s=len(match.host_hits) * size_tokens * self.load_cost.block_s_per_token
+            + loaded_tokens * self.load_cost.segment_s_per_token,
+        )
+        return True
+
+    def progress(self, state: PromptState, now_s: float) -> bool:
+        """A step with the prompt in it is done. Returns whether all of the prompt is computed."""
+        if state.blocks is None:
+            return False
+        frontier = state.work.runs.frontier
+        num_complete = state.num_tokens if frontier is None else frontier
+        self.resolver.finish_loading(state)
+        self.prefix.name_blocks(state.blocks, num_complete // self.prefix.block_size_tokens)
+        self.resolver.store_complete(state, num_complete, now_s)
+        return frontier is None
+
+    def release(self, state: PromptState, now_s: float) -> None:
+        """Frees all that the prompt holds, in any phase."""
+        self.resolver.forget(state, now_s)
+        if state.blocks is not None:
+            self.prefix.release(state.blocks)
+            state.blocks = None
+
+    def _vetoed(self, state: PromptState, covered_tokens: int) -> frozenset[SegmentHash]:
+        remote = [
+            segment
+            for segment in state.segments
+            if segment.plan.end > covered_tokens
+            and self.resolver.is_remote(state, segment)
+            and not self.resolver.shelf.store.has_segment(segment.key)
+        ]
+        return vetoed_segments(
+            state,
+            remote,
+            covered_tokens,
+            step_cost=self.step_cost,
+            load_cost=self.load_cost,
+            peer_link=self.peer_link,
+            veto_ratio=self.veto_ratio,
+        )
+
+    def _max_prefix_blocks(self, state: PromptState) -> int:
+        # The block of the last token is computed even if it is cached: its logits choose the first answer token.
+        return (state.num_tokens - 1) // self.prefix.block_size_tokens

@@ -1,0 +1,219 @@
+"""The store below the device tier: prefix blocks and segments in one capacity, divided by a movable split."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from nebula_protocol.events import SegmentEntry
+from nebula_protocol.ids import EngineBlockHash, Origin
+from pic_worker.core.pinned_lru import PinnedLru
+from pic_worker.core.store_entry import NO_EVICTIONS, Evictions, SegmentKey, StoredSegment
+
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A", bound=Hashable)
+B = TypeVar("B", bound=Hashable)
+
+
+class Kept(Enum):
+    """What became of a segment that was offered to the store."""
+
+    NEW = "new"
+    """Stored, or put in the place of a copy of lesser origin: worth an event."""
+    ALREADY = "already"
+    REFUSED = "refused"
+    """No room could be made without evicting what is pinned or what belongs to the other class."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPut:
+    kept: Kept
+    evictions: Evictions = NO_EVICTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksPut:
+    stored: tuple[EngineBlockHash, ...]
+    """Those that were not there before and are now, in the order offered."""
+    evictions: Evictions = NO_EVICTIONS
+
+
+class TwoClassStore:
+    """Two classes, each in least-recently-used order, in one capacity of KV tokens.
+
+    Capacity is counted in tokens, not bytes: within a worker every token's KV has the same size. `prefix_ratio` of it
+    is the prefix class's own room, the rest the segments'. A class may use room that the other leaves unused. When
+    room runs short, an entry that fits into its class's own room takes back what the other class borrowed; any other
+    entry drives out the oldest of its own class. So a class that is alone behaves as one plain LRU over the whole
+    capacity at any split, and at split 1 (0) segments (blocks) live only in room that nobody else wants.
+
+    Entries in use are pinned and stay; when they leave no room, new entries are refused. `set_split` evicts nothing
+    by itself.
+    """
+
+    def __init__(self, *, capacity_tokens: int, prefix_ratio: float, block_size_tokens: int) -> None:
+        self._capacity_tokens = capacity_tokens
+        self._block_size_tokens = block_size_tokens
+        self._blocks: _StoreClass[EngineBlockHash] = _StoreClass()
+        self._segments: _StoreClass[SegmentKey] = _StoreClass()
+        self._stored_segments: dict[SegmentKey, StoredSegment] = {}
+        self.set_split(prefix_ratio)
+
+    @property
+    def capacity_tokens(self) -> int:
+        return self._capacity_tokens
+
+    @property
+    def used_tokens(self) -> int:
+        return self._blocks.used_tokens + self._segments.used_tokens
+
+    @property
+    def prefix_used_tokens(self) -> int:
+        return self._blocks.used_tokens
+
+    @property
+    def segment_used_tokens(self) -> int:
+        return self._segments.used_tokens
+
+    @property
+    def pinned_tokens(self) -> int:
+        return self.used_tokens - self._blocks.idle_tokens - self._segments.idle_tokens
+
+    def set_split(self, prefix_ratio: float) -> None:
+        """Moves the border; entries beyond it go only when the other class wants the room."""
+        self._blocks.quota_tokens = round(self._capacity_tokens * prefix_ratio)
+        self._segments.quota_tokens = self._capacity_tokens - self._blocks.quota_tokens
+
+    # ---- prefix blocks ----
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self._blocks)
+
+    def has_block(self, block_hash: EngineBlockHash) -> bool:
+        return block_hash in self._blocks
+
+    def put_blocks(self, block_hashes: Iterable[EngineBlockHash]) -> BlocksPut:
+        """Stores blocks, the last one as the most recently used; those already here are only touched."""
+        blocks = self._blocks
+        stored: list[EngineBlockHash] = []
+        for block_hash in block_hashes:
+            if block_hash in blocks:
+                blocks.touch(block_hash)
+            elif self._make_room(self._block_size_tokens, blocks, self._segments):
+                blocks.add(block_hash, self._block_size_tokens)
+                stored.append(block_hash)
+        evictions = self._take_evictions()
+        # A long run may drive out its own first blocks; they never were there for anyone.
+        passed_through = set(evictions.blocks).intersection(stored) if evictions.blocks else None
+        if passed_through:
+            stored = [block_hash for block_hash in stored if block_hash not in passed_through]
+            left = tuple(block_hash for block_hash in evictions.blocks if block_hash not in passed_through)
+            evictions = Evictions(left, evictions.segments)
+        return BlocksPut(tuple(stored), evictions)
+
+    def pin_blocks(self, block_hashes: Sequence[EngineBlockHash]) -> None:
+        for block_hash in block_hashes:
+            self._blocks.pin(block_hash)
+
+    def unpin_blocks(self, block_hashes: Sequence[EngineBlockHash]) -> None:
+        for block_hash in block_hashes:
+            self._blocks.unpin(block_hash)
+
+    def blocks(self) -> tuple[EngineBlockHash, ...]:
+        return tuple(self._blocks)
+
+    # ---- segments ----
+
+    def has_segment(self, key: SegmentKey) -> bool:
+        return key in self._stored_segments
+
+    def find_segment(self, key: SegmentKey) -> StoredSegment | None:
+        """The entry with this key, touched; the caller compares its token bytes before use."""
+        stored = self._stored_segments.get(key)
+        if stored is not None:
+            self._segments.touch(key)
+        return stored
+
+    def put_segment(self, segment: StoredSegment) -> SegmentPut:
+        """Stores a segment. A copy in context takes the place of one computed alone, never the other way."""
+        key = segment.key
+        present = self._stored_segments.get(key)
+        if present is not None:
+            self._segments.touch(key)
+            if present.token_bytes != segment.token_bytes:
+                return SegmentPut(Kept.REFUSED)
+            if present.origin is segment.origin or present.origin is Origin.IN_CONTEXT:
+                return SegmentPut(Kept.ALREADY)
+            self._stored_segments[key] = segment
+            return SegmentPut(Kept.NEW)
+        if not self._make_room(segment.num_tokens, self._segments, self._blocks):
+            return SegmentPut(Kept.REFUSED)
+        self._segments.add(key, segment.num_tokens)
+        self._stored_segments[key] = segment
+        return SegmentPut(Kept.NEW, self._take_evictions())
+
+    def pin_segment(self, key: SegmentKey) -> None:
+        self._segments.pin(key)
+
+    def unpin_segment(self, key: SegmentKey) -> None:
+        self._segments.unpin(key)
+
+    def segments(self) -> tuple[SegmentEntry, ...]:
+        return tuple(
+            SegmentEntry(key.segment_hash, key.domain_id, stored.num_tokens, stored.origin)
+            for key, stored in self._stored_segments.items()
+        )
+
+    def clear(self) -> Evictions:
+        """Drops all that is not pinned."""
+        self._blocks.evict_all_idle()
+        self._segments.evict_all_idle()
+        return self._take_evictions()
+
+    # ---- room ----
+
+    def _make_room(self, wanted_tokens: int, own: "_StoreClass[A]", other: "_StoreClass[B]") -> bool:
+        """Evicts until `wanted_tokens` more of the class `own` fit; evicts nothing when they never will."""
+        free_tokens = self._capacity_tokens - own.used_tokens - other.used_tokens
+        if free_tokens >= wanted_tokens:
+            return True
+        lent_tokens = min(other.idle_tokens, max(0, other.used_tokens - other.quota_tokens))
+        if free_tokens + own.idle_tokens + lent_tokens < wanted_tokens:
+            return False
+        while own.used_tokens + other.used_tokens + wanted_tokens > self._capacity_tokens:
+            within_quota = own.used_tokens + wanted_tokens <= own.quota_tokens
+            can_take_back = other.used_tokens > other.quota_tokens and other.idle_tokens > 0
+            if can_take_back and (within_quota or not own.idle_tokens):
+                other.evict()
+            else:
+                own.evict()
+        return True
+
+    def _take_evictions(self) -> Evictions:
+        blocks, segments = self._blocks.take_evicted(), self._segments.take_evicted()
+        for key in segments:
+            del self._stored_segments[key]
+        return Evictions(blocks, segments) if blocks or segments else NO_EVICTIONS
+
+
+class _StoreClass(PinnedLru[K]):
+    """One class's entries, its own room, and what was evicted since the last look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quota_tokens = 0
+        self._evicted: list[K] = []
+
+    def evict(self) -> None:
+        self._evicted.append(self.evict_oldest())
+
+    def evict_all_idle(self) -> None:
+        self._evicted.extend(self.evict_idle())
+
+    def take_evicted(self) -> tuple[K, ...]:
+        if not self._evicted:
+            return ()
+        evicted = tuple(self._evicted)
+        self._evicted.clear()
+        return evicted
