@@ -2,15 +2,24 @@
 
 import sys
 
+from nebula_process.logs import configure_logs
+from nebula_process.settings_file import SettingsFileError, load_settings
 from pic_worker.adapters.dynamo.engine import run
 from pic_worker.errors import StartError
-from pic_worker.settings_file import load_settings
+from pic_worker.settings import WorkerSettings
 
 
 def main() -> None:
     try:
-        run(load_settings(sys.argv[1:]))
-    except StartError as error:
+        settings = load_settings(
+            WorkerSettings,
+            sys.argv[1:],
+            module="pic_worker",
+            description="One prefill or decode worker. Normally started by `dynamo serve`.",
+        )
+        configure_logs(settings.log_level)
+        run(settings)
+    except (SettingsFileError, StartError) as error:
         sys.exit(f"pic_worker: {error}")
 
 

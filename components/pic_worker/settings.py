@@ -86,7 +86,7 @@ class WorkerSettings(BaseModel):
     """How this worker cuts prompts itself."""
     prompt_hold_s: float = Field(default=60.0, gt=0, le=3600)
     """How long a prefilled prompt's KV waits for its decode worker."""
-    metrics_port: int = Field(default=0, ge=0, le=65535)
-    """Port of the worker's /metrics and /health; 0 picks a free one."""
+    metrics_port: int = Field(default=0, ge=0, le=32767)
+    """Port of the worker's /metrics and /health; 0 picks a free one. Dynamo reads it as a signed 16-bit number."""
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     """Lowest level that is logged."""

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from nebula_nats.connection import NatsUnavailableError, connect
 from nebula_nats.event_publisher import EventPublisher
+from nebula_process.ready_file import touch_ready_file
 from nebula_protocol.cut_settings import make_cutter_config
 from nebula_protocol.cutting import CutterConfig
 from nebula_protocol.errors import ProtocolError
@@ -30,7 +31,6 @@ from nebula_router.settings import RouterSettings
 
 log = structlog.get_logger()
 
-_READY_FILE_VARIABLE = "NEBULA_READY_FILE"
 _FIRST_WORKER_POLL_S = 0.05
 
 
@@ -88,7 +88,7 @@ async def run(settings: RouterSettings) -> None:
             block_size_tokens=state.block_size_tokens,
             context_tokens=state.context_tokens,
         )
-        _touch_ready_file()
+        touch_ready_file()
         log.info("router_serving", model=settings.model_name, num_workers=len(state.worker_ids()))
         serving = asyncio.ensure_future(
             endpoint.serve_endpoint(FrontendEndpoint(service).generate, graceful_shutdown=True)
@@ -124,8 +124,3 @@ def _read_cutter(settings: RouterSettings) -> CutterConfig:
         return make_cutter_config(settings.cut, encode)
     except ProtocolError as error:
         raise StartError(str(error)) from error
-
-
-def _touch_ready_file() -> None:
-    if path := os.environ.get(_READY_FILE_VARIABLE):
-        Path(path).touch()

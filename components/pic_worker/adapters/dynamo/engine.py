@@ -17,6 +17,7 @@ from dynamo.common.constants import DisaggregationMode
 from dynamo.llm.exceptions import Cancelled, InvalidArgument
 from dynamo.runtime import Context, Endpoint
 
+from nebula_process.ready_file import touch_ready_file
 from nebula_protocol.handover import PREFILL_GONE, Handover
 from nebula_protocol.ids import RequestId, Role, WorkerId
 from pic_worker.adapters.dynamo.block_events import DynamoBlockEvents, hash_salted_blocks
@@ -34,7 +35,6 @@ from pic_worker.adapters.sim.build import DecodeWorker, PrefillWorker, build_dec
 from pic_worker.core.engine_request import helper_request
 from pic_worker.errors import BadWorkError, PromptGoneError
 from pic_worker.settings import WorkerSettings
-from pic_worker.settings_file import load_settings
 
 if TYPE_CHECKING:
     # Made by the runtime when it is imported; there is no file to find.
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_READY_FILE_VARIABLE = "NEBULA_READY_FILE"
 _DEFAULT_MAX_TOKENS = 16
 _MODES = {Role.PREFILL: DisaggregationMode.PREFILL, Role.DECODE: DisaggregationMode.DECODE}
 
@@ -61,9 +60,8 @@ class PicEngine(LLMEngine):
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> tuple["PicEngine", WorkerConfig]:
-        """Dynamo's own way in: `argv` is `["--config-file", FILE]`."""
-        engine = cls(load_settings(argv))
-        return engine, engine.worker_config()
+        """Not the way in: `run` makes the engine from settings that are read already."""
+        raise NotImplementedError(f"start workers with `python -m pic_worker`, not with {argv}")
 
     def worker_config(self) -> WorkerConfig:
         """How Dynamo shall register this worker."""
@@ -114,8 +112,7 @@ class PicEngine(LLMEngine):
             register_engine_registry(metrics, self._prefill.metrics.registry)
 
     async def on_endpoint_ready(self, endpoint: Endpoint) -> None:
-        if path := os.environ.get(_READY_FILE_VARIABLE):
-            Path(path).touch()
+        touch_ready_file()
 
     async def cleanup(self) -> None:
         for worker in (self._prefill, self._decode):

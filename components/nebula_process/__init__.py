@@ -1,0 +1,1 @@
+"""What every service process of a deployment does alike at its start: settings, logs, readiness."""
