@@ -90,19 +90,17 @@ def _natural_seams(hashes: _Hashes, stretches: Positions, chunks: ContentChunks)
 
 def _local_minima(row: _Hashes, reach: int) -> Positions:
     """Where a value is the smallest within `reach` on both sides, of equal ones the leftmost; both ends excluded."""
-    window = 2 * reach + 1
     smallest = row
     width = 1
-    while 2 * width <= window:
+    while 2 * width <= reach:
         smallest = np.minimum(smallest[:-width], smallest[width:])
         width *= 2
-    # Two windows of a power of two cover the whole, overlapping.
-    smallest = np.minimum(smallest[: len(row) - window + 1], smallest[window - width :])
-    minima = np.flatnonzero(row[reach : len(row) - reach] == smallest) + reach
-    # Two minima within reach of each other are equal, so the earlier one rules the later one out.
-    is_first = np.ones(len(minima), dtype=np.bool_)
-    np.greater(minima[1:] - minima[:-1], reach, out=is_first[1:])
-    return minima[is_first]
+    # Two windows of a power of two cover one of `reach`, overlapping.
+    smallest = np.minimum(smallest[: len(row) - reach + 1], smallest[reach - width :])
+    middle = row[reach : len(row) - reach]
+    is_seam = middle < smallest[: len(middle)]
+    is_seam &= middle <= smallest[reach + 1 :]
+    return np.flatnonzero(is_seam) + reach
 
 
 def _divide_long_chunks(hashes: _Hashes, start: int, end: int, seams: list[int], chunks: ContentChunks) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nebula_protocol.cutting import SEAM_WINDOW_TOKENS, ContentChunks, CutterConfig
-from nebula_protocol.errors import MarkError
+from nebula_protocol.mark_core import find_core
 
 _MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -41,21 +41,14 @@ def make_cutter_config(settings: CutSettings, encode: Callable[[str], Sequence[i
     """The settings in token ids. `encode` must add no special tokens of its own, such as a begin-of-text.
 
     Raises:
-        MarkError: a separator or message start that the tokenizer turns into nothing.
+        MarkError: a separator or message start without tokens by which it can be found.
     """
     return CutterConfig(
-        separators=tuple(_encode_mark("separator", text, encode) for text in settings.separators),
-        message_starts=tuple(_encode_mark("message start", text, encode) for text in settings.message_starts),
+        separators=tuple(find_core(text, encode) for text in settings.separators),
+        message_starts=tuple(find_core(text, encode) for text in settings.message_starts),
         content_chunks=_chunks_of(settings) if settings.content_chunks else None,
         min_segment_tokens=settings.min_segment_tokens,
     )
-
-
-def _encode_mark(kind: str, text: str, encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
-    token_ids = tuple(encode(text))
-    if not token_ids:
-        raise MarkError(f"the tokenizer turns the {kind} {text!r} into no token at all")
-    return token_ids
 
 
 def _chunks_of(settings: CutSettings) -> ContentChunks:

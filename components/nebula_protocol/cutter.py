@@ -91,7 +91,7 @@ def _cut_segments(tokens: TokenArray, config: CutterConfig, spans: Sequence[tupl
 def _divide_by_marks(tokens: TokenArray, config: CutterConfig, spans: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
     """Spans and the stretches between marks, ascending; separators are left out."""
     walls = [(start, end, _SPAN) for start, end in spans]
-    separators = _separators_outside(spans, _find_separators(tokens, config.separators))
+    separators = _find_separators(tokens, config.separators, spans)
     if separators:
         walls += [(start, end, _SEPARATOR) for start, end in separators]
         walls.sort(key=itemgetter(0))
@@ -140,10 +140,14 @@ def _divide_by_content(tokens: TokenArray, pieces: list[_Piece], chunks: Content
     return divided
 
 
-def _find_separators(tokens: TokenArray, separators: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Places [start, end) of separators; where several overlap, the leftmost, of those the longest."""
+def _find_separators(
+    tokens: TokenArray, separators: Sequence[tuple[int, ...]], spans: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Places [start, end) of separators that touch no span; of several that overlap the leftmost, then the longest."""
     found = sorted(
-        (start, -len(separator)) for separator in separators for start in _find_sequence(tokens, separator).tolist()
+        (start, -len(separator))
+        for separator in separators
+        for start in _outside_spans(_find_sequence(tokens, separator), len(separator), spans).tolist()
     )
     taken: list[tuple[int, int]] = []
     free_from = 0
@@ -154,15 +158,15 @@ def _find_separators(tokens: TokenArray, separators: Sequence[tuple[int, ...]]) 
     return taken
 
 
-def _separators_outside(spans: Sequence[tuple[int, int]], separators: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Separators that touch no span: inside a span they are its text."""
-    if not spans or not separators:
-        return separators
-    separator_array, span_array = np.array(separators), np.array(spans)
-    # Both lists are disjoint and ascending: a separator is free if it lies behind as many spans as end before it.
-    begun = np.searchsorted(span_array[:, 0], separator_array[:, 1], side="left")
-    ended = np.searchsorted(span_array[:, 1], separator_array[:, 0], side="right")
-    return [separator for separator, free in zip(separators, (begun == ended).tolist(), strict=True) if free]
+def _outside_spans(starts: Positions, length: int, spans: Sequence[tuple[int, int]]) -> Positions:
+    if not spans or not len(starts):
+        return starts
+    bounds = np.array(spans)
+    # Spans are disjoint and ascending: nothing is touched if as many begin before the end as end before the start.
+    begun = np.searchsorted(bounds[:, 0], starts + length, side="left")
+    ended = np.searchsorted(bounds[:, 1], starts, side="right")
+    outside: Positions = starts[begun == ended]
+    return outside
 
 
 def _find_message_starts(tokens: TokenArray, starts: Sequence[tuple[int, ...]]) -> list[int]:

@@ -42,7 +42,7 @@ class CutterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     separators: tuple[tuple[int, ...], ...] = ()
-    """Token sequences that stand between segments; they stay in the prompt and belong to none."""
+    """Token sequences that stand between segments; they stay in the prompt and belong to none. See `mark_core`."""
     message_starts: tuple[tuple[int, ...], ...] = ()
     """Token sequences with which a chat message begins (for ChatML: the ids of `<|im_start|>`)."""
     content_chunks: ContentChunks | None = ContentChunks()

@@ -16,7 +16,7 @@ _MAX_ID = 2**32 - 1
 _ID_RANGE = "integers between 0 and 2**32 - 1"
 
 
-def as_token_array(token_ids: Sequence[int]) -> TokenArray:
+def as_token_array(token_ids: Sequence[int] | npt.NDArray[np.generic]) -> TokenArray:
     """Turns a request's list of ids into one array, shape [tokens].
 
     Raises:
