@@ -50,6 +50,11 @@ class DevicePool:
     def __contains__(self, block_hash: EngineBlockHash) -> bool:
         return block_hash in self._holders
 
+    def absent(self, block_hashes: Iterable[EngineBlockHash]) -> list[EngineBlockHash]:
+        """Those that are not cached here."""
+        holders = self._holders
+        return [block_hash for block_hash in block_hashes if block_hash not in holders]
+
     def blocks(self) -> tuple[EngineBlockHash, ...]:
         return tuple(self._holders)
 
@@ -69,30 +74,26 @@ class DevicePool:
             holders[block_hash] += 1
             free.pop(block_hash, None)
         num_blank = self._capacity_blocks - len(holders) - self._num_private
-        evicted = tuple(free.popitem(last=False)[0] for _ in range(num_new - num_blank))
+        evicted = tuple([free.popitem(last=False)[0] for _ in range(num_new - num_blank)])
         for block_hash in evicted:
             del holders[block_hash]
         self._num_private += num_new
         return BlockTable(list(hits), num_new), evicted
 
-    def cache(self, table: BlockTable, block_hashes: Sequence[EngineBlockHash]) -> list[bool]:
+    def cache(self, table: BlockTable, block_hashes: Sequence[EngineBlockHash]) -> frozenset[EngineBlockHash]:
         """Names private blocks of `table` that are complete now.
 
         Returns:
-            For each, whether it is new: one that another request cached first stays private.
+            Those that another request cached first; their copies here stay private.
         """
         holders = self._holders
-        are_new: list[bool] = []
-        for block_hash in block_hashes:
-            is_new = block_hash not in holders
-            if is_new:
-                holders[block_hash] = 1
-                table.shared.append(block_hash)
-            are_new.append(is_new)
-        num_new = sum(are_new)
-        table.num_private -= num_new
-        self._num_private -= num_new
-        return are_new
+        others = frozenset(holders.keys() & block_hashes)
+        new = [block_hash for block_hash in block_hashes if block_hash not in others] if others else block_hashes
+        holders.update(dict.fromkeys(new, 1))
+        table.shared.extend(new)
+        table.num_private -= len(new)
+        self._num_private -= len(new)
+        return others
 
     def release(self, table: BlockTable) -> None:
         """The request is gone; its cached blocks become free, the last of the chain to be evicted first."""

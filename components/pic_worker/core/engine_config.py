@@ -31,7 +31,10 @@ class EngineConfig:
     """After this long without a token of helper work, helpers are given `helper_share_ratio` of a step."""
     helper_share_ratio: float = 0.25
     veto_ratio: float = 2.0
-    """On an idle engine, a fetch that takes this many times as long as computing the same tokens is not made; infinity makes every fetch."""
+    """On an idle engine, a fetch that takes this many times as long as computing the same tokens is not made.
+
+    Infinity makes every fetch.
+    """
 
     @property
     def device_capacity_blocks(self) -> int:

@@ -1,8 +1,7 @@
 """Prefix blocks over both tiers: look-up, admission with eviction to the store, and naming of finished blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from nebula_protocol.events import BlockEntry
 from nebula_protocol.ids import BlockHash, EngineBlockHash
@@ -11,6 +10,7 @@ from pic_worker.core.block_chain import BlockChain
 from pic_worker.core.device_pool import BlockTable, DevicePool
 from pic_worker.core.event_log import EventLog
 from pic_worker.core.store import TwoClassStore
+from pic_worker.core.store_entry import Evictions
 
 _IN_DEVICE = 1
 _IN_HOST = 2
@@ -41,10 +41,8 @@ class PromptBlocks:
     """The host hits are pinned in the store until they are loaded."""
 
 
-class _BlockFacts(NamedTuple):
-    depth: int
-    parent_hash: EngineBlockHash | None
-    tokens_hash: BlockHash
+# (blocks before it in its chain, parent, hash of its tokens): plain tuples, since `zip` makes them at the speed of C.
+_BlockFacts = tuple[int, EngineBlockHash | None, BlockHash]
 
 
 @dataclass(slots=True)
@@ -54,6 +52,7 @@ class PrefixCache:
     log: EventLog
     block_size_tokens: int
     _facts: dict[EngineBlockHash, _BlockFacts] = field(default_factory=dict)
+    """Of every block in either tier: what a snapshot tells about it."""
 
     def match(self, chain: BlockChain, max_blocks: int) -> PrefixMatch:
         """Walks the chain while its blocks are in either tier, over at most `max_blocks`."""
@@ -96,8 +95,8 @@ class PrefixCache:
             indices.extend(i for i in range(first, min(found, num_complete)) if blocks.chain.hashes[i] in loaded)
         indices.extend(range(max(first, found), num_complete))
         hashes = blocks.chain.hashes
-        are_new = self.pool.cache(blocks.table, [hashes[i] for i in indices])
-        self._record_new(blocks, [i for i, is_new in zip(indices, are_new, strict=True) if is_new])
+        others = self.pool.cache(blocks.table, [hashes[i] for i in indices])
+        self._record_new(blocks, [i for i in indices if hashes[i] not in others] if others else indices)
 
     def release(self, blocks: PromptBlocks) -> None:
         """The request no longer needs its blocks; the named ones stay cached."""
@@ -105,31 +104,45 @@ class PrefixCache:
         self.pool.release(blocks.table)
 
     def clear(self) -> None:
-        """Drops the device tier's blocks that nobody holds."""
-        self.log.record_blocks_removed(self.pool.evict_free())
+        """Drops all that is not in use, from the device tier and from the store with both its classes."""
+        freed, dropped = self.pool.evict_free(), self.store.clear()
+        self.log.record_blocks_removed(freed)
+        self.log.record_cleared(dropped, is_empty=self.store.used_tokens == 0)
+        gone = self.pool.absent(freed + dropped.blocks)
+        self._forget(block_hash for block_hash in gone if not self.store.has_block(block_hash))
+
+    def record_store_evictions(self, evictions: Evictions) -> None:
+        """Entries gave way in the store, blocks perhaps among them."""
+        self.log.record_evictions(evictions)
+        self._forget(self.pool.absent(evictions.blocks))
 
     def block_entries(self) -> tuple[BlockEntry, ...]:
         """All blocks of both tiers, parents before children."""
         tiers = dict.fromkeys(self.pool.blocks(), _IN_DEVICE)
         for block_hash in self.store.blocks():
             tiers[block_hash] = tiers.get(block_hash, 0) | _IN_HOST
-        facts = self._facts
-        by_depth = sorted(tiers, key=lambda block_hash: facts[block_hash].depth)
+        by_depth = sorted(((self._facts[block_hash], block_hash) for block_hash in tiers), key=_depth)
         return tuple(
-            BlockEntry(block_hash, facts[block_hash].parent_hash, facts[block_hash].tokens_hash, tiers[block_hash])
-            for block_hash in by_depth
+            BlockEntry(block_hash, parent_hash, tokens_hash, tiers[block_hash])
+            for (_, parent_hash, tokens_hash), block_hash in by_depth
         )
 
     def _allocate(self, hits: Sequence[EngineBlockHash], num_new: int) -> BlockTable:
         table, evicted = self.pool.allocate(hits, num_new)
         if evicted:
             put = self.store.put_blocks(evicted)
-            self.log.record_evictions(put.evictions)
+            self.record_store_evictions(put.evictions)
             # The host copy is announced before the device copy is taken back, so that no reader of both topics
             # sees the block nowhere.
             self.log.record_host_blocks_stored(put.stored)
             self.log.record_blocks_removed(evicted)
+            if len(put.stored) < len(evicted):
+                self._forget(block_hash for block_hash in evicted if not self.store.has_block(block_hash))
         return table
+
+    def _forget(self, block_hashes: Iterable[EngineBlockHash]) -> None:
+        for block_hash in block_hashes:
+            self._facts.pop(block_hash, None)
 
     def _finish_loading(self, blocks: PromptBlocks) -> None:
         if blocks.loading:
@@ -148,7 +161,7 @@ class PrefixCache:
     def _record_run(self, blocks: PromptBlocks, first: int, end: int) -> None:
         chain = blocks.chain
         parent_hash = chain.hashes[first - 1] if first else None
-        self._remember(chain, parent_hash, first, end)
+        self._remember(chain, first, end)
         size = self.block_size_tokens
         self.log.record_blocks_stored(
             lineage=blocks.lineage,
@@ -158,13 +171,12 @@ class PrefixCache:
             tokens=blocks.tokens[first * size : end * size],
         )
 
-    def _remember(self, chain: BlockChain, parent_hash: EngineBlockHash | None, first: int, end: int) -> None:
-        facts = self._facts
-        for depth in range(first, end):
-            block_hash = chain.hashes[depth]
-            facts[block_hash] = _BlockFacts(depth, parent_hash, chain.tokens_hashes[depth])
-            parent_hash = block_hash
-        # Facts of blocks that left both tiers are swept now and then: cheaper than following every eviction.
-        if len(facts) > 2 * (self.pool.num_cached + self.store.num_blocks) + end - first:
-            held = [block_hash for block_hash in facts if block_hash in self.pool or self.store.has_block(block_hash)]
-            self._facts = {block_hash: facts[block_hash] for block_hash in held}
+    def _remember(self, chain: BlockChain, first: int, end: int) -> None:
+        hashes = chain.hashes[first:end]
+        parents = (None, *chain.hashes[: end - 1]) if first == 0 else chain.hashes[first - 1 : end - 1]
+        facts = zip(range(first, end), parents, chain.tokens_hashes[first:end], strict=True)
+        self._facts.update(zip(hashes, facts, strict=True))
+
+
+def _depth(block: tuple[_BlockFacts, EngineBlockHash]) -> int:
+    return block[0][0]

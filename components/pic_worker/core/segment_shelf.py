@@ -6,6 +6,7 @@ from nebula_protocol.ids import Origin
 from nebula_protocol.tokens import TOKEN_DTYPE
 from pic_worker.core.event_log import EventLog
 from pic_worker.core.in_flight import InFlight
+from pic_worker.core.prefix_cache import PrefixCache
 from pic_worker.core.store import Kept, TwoClassStore
 from pic_worker.core.store_entry import SegmentKey, StoredSegment
 
@@ -21,8 +22,9 @@ class SegmentWatcher(Protocol):
 
 
 class SegmentShelf:
-    def __init__(self, store: TwoClassStore, log: EventLog) -> None:
+    def __init__(self, store: TwoClassStore, log: EventLog, prefix: PrefixCache) -> None:
         self.store = store
+        self._prefix = prefix
         self.in_flight = InFlight()
         self._log = log
         self._watchers: list[SegmentWatcher] = []
@@ -39,7 +41,7 @@ class SegmentShelf:
         """Offers a segment to the store and tells everyone who waits for it."""
         num_tokens = len(token_bytes) // TOKEN_DTYPE.itemsize
         put = self.store.put_segment(StoredSegment(key, token_bytes, num_tokens, origin))
-        self._log.record_evictions(put.evictions)
+        self._prefix.record_store_evictions(put.evictions)
         if put.kept is Kept.NEW:
             self._log.record_segment_stored(key, num_tokens, origin)
         if put.kept is not Kept.REFUSED:

@@ -74,7 +74,7 @@ class SimEngine:
         )
         self._pool = DevicePool(config.device_capacity_blocks)
         self._prefix = PrefixCache(self._pool, self._store, self._log, config.block_size_tokens)
-        self._shelf = SegmentShelf(self._store, self._log)
+        self._shelf = SegmentShelf(self._store, self._log, self._prefix)
         self._resolver = SegmentResolver(self._shelf, config.worker, config.recompute_tokens_per_segment)
         self._source = SegmentSource(self._shelf, config.kv_bytes_per_token, config.lease_s, config.join_grace_s)
         self._shelf.watch(self._resolver)
@@ -265,7 +265,6 @@ class SimEngine:
     def clear(self) -> Effects:
         """Drops every entry of both tiers that is not in use."""
         self._prefix.clear()
-        self._log.record_cleared(self._store.clear(), is_empty=self._store.used_tokens == 0)
         return self._effects()
 
     def state_snapshot(self) -> StateSnapshot:

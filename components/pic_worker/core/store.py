@@ -1,6 +1,6 @@
 """The store below the device tier: prefix blocks and segments in one capacity, divided by a movable split."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -93,24 +93,20 @@ class TwoClassStore:
     def has_block(self, block_hash: EngineBlockHash) -> bool:
         return block_hash in self._blocks
 
-    def put_blocks(self, block_hashes: Iterable[EngineBlockHash]) -> BlocksPut:
-        """Stores blocks, the last one as the most recently used; those already here are only touched."""
-        blocks = self._blocks
-        stored: list[EngineBlockHash] = []
-        for block_hash in block_hashes:
-            if block_hash in blocks:
-                blocks.touch(block_hash)
-            elif self._make_room(self._block_size_tokens, blocks, self._segments):
-                blocks.add(block_hash, self._block_size_tokens)
-                stored.append(block_hash)
-        evictions = self._take_evictions()
-        # A long run may drive out its own first blocks; they never were there for anyone.
-        passed_through = set(evictions.blocks).intersection(stored) if evictions.blocks else None
-        if passed_through:
-            stored = [block_hash for block_hash in stored if block_hash not in passed_through]
-            left = tuple(block_hash for block_hash in evictions.blocks if block_hash not in passed_through)
-            evictions = Evictions(left, evictions.segments)
-        return BlocksPut(tuple(stored), evictions)
+    def put_blocks(self, block_hashes: Sequence[EngineBlockHash]) -> BlocksPut:
+        """Stores distinct blocks, the last one as the most recently used; those already here are only touched.
+
+        Of a run that does not fit as a whole only the last blocks stay.
+        """
+        blocks, size_tokens = self._blocks, self._block_size_tokens
+        new = blocks.touch_or_absent(block_hashes)
+        room_blocks = self._room_tokens(blocks, self._segments) // size_tokens
+        new = new[len(new) - min(len(new), room_blocks) :]
+        if not new:
+            return BlocksPut(())
+        self._make_room(len(new) * size_tokens, blocks, self._segments)
+        blocks.add(new, size_tokens)
+        return BlocksPut(tuple(new), self._take_evictions())
 
     def pin_blocks(self, block_hashes: Sequence[EngineBlockHash]) -> None:
         for block_hash in block_hashes:
@@ -132,7 +128,7 @@ class TwoClassStore:
         """The entry with this key, touched; the caller compares its token bytes before use."""
         stored = self._stored_segments.get(key)
         if stored is not None:
-            self._segments.touch(key)
+            self._segments.touch_or_absent((key,))
         return stored
 
     def put_segment(self, segment: StoredSegment) -> SegmentPut:
@@ -140,16 +136,17 @@ class TwoClassStore:
         key = segment.key
         present = self._stored_segments.get(key)
         if present is not None:
-            self._segments.touch(key)
+            self._segments.touch_or_absent((key,))
             if present.token_bytes != segment.token_bytes:
                 return SegmentPut(Kept.REFUSED)
             if present.origin is segment.origin or present.origin is Origin.IN_CONTEXT:
                 return SegmentPut(Kept.ALREADY)
             self._stored_segments[key] = segment
             return SegmentPut(Kept.NEW)
-        if not self._make_room(segment.num_tokens, self._segments, self._blocks):
+        if segment.num_tokens > self._room_tokens(self._segments, self._blocks):
             return SegmentPut(Kept.REFUSED)
-        self._segments.add(key, segment.num_tokens)
+        self._make_room(segment.num_tokens, self._segments, self._blocks)
+        self._segments.add((key,), segment.num_tokens)
         self._stored_segments[key] = segment
         return SegmentPut(Kept.NEW, self._take_evictions())
 
@@ -167,28 +164,27 @@ class TwoClassStore:
 
     def clear(self) -> Evictions:
         """Drops all that is not pinned."""
-        self._blocks.evict_all_idle()
-        self._segments.evict_all_idle()
+        self._blocks.evicted += self._blocks.evict(self._capacity_tokens)
+        self._segments.evicted += self._segments.evict(self._capacity_tokens)
         return self._take_evictions()
 
     # ---- room ----
 
-    def _make_room(self, wanted_tokens: int, own: "_StoreClass[A]", other: "_StoreClass[B]") -> bool:
-        """Evicts until `wanted_tokens` more of the class `own` fit; evicts nothing when they never will."""
+    def _room_tokens(self, own: "_StoreClass[A]", other: "_StoreClass[B]") -> int:
+        """How much more of the class `own` can be stored at most, by evicting what may be evicted for it."""
         free_tokens = self._capacity_tokens - own.used_tokens - other.used_tokens
-        if free_tokens >= wanted_tokens:
-            return True
-        lent_tokens = min(other.idle_tokens, max(0, other.used_tokens - other.quota_tokens))
-        if free_tokens + own.idle_tokens + lent_tokens < wanted_tokens:
-            return False
-        while own.used_tokens + other.used_tokens + wanted_tokens > self._capacity_tokens:
-            within_quota = own.used_tokens + wanted_tokens <= own.quota_tokens
-            can_take_back = other.used_tokens > other.quota_tokens and other.idle_tokens > 0
-            if can_take_back and (within_quota or not own.idle_tokens):
-                other.evict()
-            else:
-                own.evict()
-        return True
+        return free_tokens + own.idle_tokens + min(other.idle_tokens, other.borrowed_tokens)
+
+    def _make_room(self, wanted_tokens: int, own: "_StoreClass[A]", other: "_StoreClass[B]") -> None:
+        """Evicts until `wanted_tokens`, at most `_room_tokens`, are free."""
+        self._evict(own, own.used_tokens + wanted_tokens - own.quota_tokens, wanted_tokens)
+        self._evict(other, other.borrowed_tokens, wanted_tokens)
+        self._evict(own, own.idle_tokens, wanted_tokens)
+
+    def _evict(self, store_class: "_StoreClass[A]", at_most_tokens: int, wanted_tokens: int) -> None:
+        lacking_tokens = self.used_tokens + wanted_tokens - self._capacity_tokens
+        if lacking_tokens > 0:
+            store_class.evicted += store_class.evict(min(lacking_tokens, at_most_tokens))
 
     def _take_evictions(self) -> Evictions:
         blocks, segments = self._blocks.take_evicted(), self._segments.take_evicted()
@@ -203,17 +199,14 @@ class _StoreClass(PinnedLru[K]):
     def __init__(self) -> None:
         super().__init__()
         self.quota_tokens = 0
-        self._evicted: list[K] = []
+        self.evicted: list[K] = []
 
-    def evict(self) -> None:
-        self._evicted.append(self.evict_oldest())
-
-    def evict_all_idle(self) -> None:
-        self._evicted.extend(self.evict_idle())
+    @property
+    def borrowed_tokens(self) -> int:
+        """Room of the other class that this one uses."""
+        return max(0, self.used_tokens - self.quota_tokens)
 
     def take_evicted(self) -> tuple[K, ...]:
-        if not self._evicted:
-            return ()
-        evicted = tuple(self._evicted)
-        self._evicted.clear()
+        evicted = tuple(self.evicted)
+        self.evicted.clear()
         return evicted
