@@ -5,6 +5,7 @@ import sys
 import typer
 
 from nebula_bench.errors import BenchError
+from nebula_cli.bench_command import bench
 from nebula_cli.errors import CliError
 from nebula_cli.events_command import events
 from nebula_cli.replay_command import replay
@@ -14,6 +15,7 @@ _USAGE_EXIT_CODE = 2
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(events)
 app.command()(replay)
+app.add_typer(bench, name="bench")
 
 
 @app.callback()

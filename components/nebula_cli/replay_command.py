@@ -1,28 +1,27 @@
 """`nebula replay`: a workload trace against a running frontend."""
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import uvloop
-from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nebula_bench.errors import FrontendError
-from nebula_bench.provenance import describe_command, describe_commit, describe_machine
 from nebula_bench.replay.frontend_client import FrontendClient
 from nebula_bench.replay.outcome import RequestOutcome
 from nebula_bench.replay.report import render_summary, to_json
 from nebula_bench.replay.runner import Replay
 from nebula_bench.replay.settings import Marks, ReplaySettings
 from nebula_bench.replay.summary import ReplaySummary, summarize
-from nebula_bench.results import Measurement, result_rows, update_rows
+from nebula_bench.results import Measurement
 from nebula_bench.workload import TraceRequest, read_trace
+from nebula_cli.checked_settings import make_settings
 from nebula_cli.deployment import find_deployment
 from nebula_cli.errors import CliError
+from nebula_cli.results_file import write_measurements
 from nebula_cli.row_option import ROW_FORMAT, RowRequest, measure_rows, parse_row
 
 _DEFAULT_URL = "http://127.0.0.1:8000"
@@ -71,7 +70,8 @@ def replay(
     answered and every bar met; 1: not so; 2: wrong usage, or no frontend; 130: interrupted.
     """
     rows = tuple(map(parse_row, row or ()))
-    settings = _settings(
+    settings = make_settings(
+        ReplaySettings,
         url=url or _find_url(graph, working_dir),
         model=model,
         rate_per_s=rate,
@@ -97,19 +97,6 @@ def replay(
         _write_file(json_file, to_json(summary, finished.record.outcomes, settings, trace.name))
     measured = () if summary.is_interrupted else _write_rows(rows, summary, results)
     raise typer.Exit(_exit_code(summary, measured))
-
-
-def _settings(**values: object) -> ReplaySettings:
-    """
-    Raises:
-        CliError: a value is out of its bounds.
-    """
-    try:
-        return ReplaySettings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "options"
-        raise CliError(f"{place}: {first['msg']}") from error
 
 
 def _find_url(graph: str | None, working_dir: Path) -> str:
@@ -184,12 +171,7 @@ def _write_file(path: Path, content: bytes) -> None:
 def _write_rows(rows: tuple[RowRequest, ...], summary: ReplaySummary, results: Path) -> tuple[Measurement, ...]:
     measured = measure_rows(rows, summary)
     if measured:
-        provenance = {
-            "command": describe_command("nebula", sys.argv[1:]),
-            "commit": describe_commit(Path(__file__).parent),
-            "machine": describe_machine(),
-        }
-        update_rows(results, result_rows(measured, **provenance))
+        write_measurements(results, measured)
     return measured
 
 

@@ -5,8 +5,8 @@ import numpy as np
 
 from nebula_bench.pseudo_tokens import PseudoVocabulary
 from nebula_bench.replay.settings import Marks
+from nebula_bench.span_annotation import spans_annotation
 from nebula_bench.workload import TraceRequest
-from nebula_protocol.annotations import PREFIX
 
 _EXTRA_FIELDS = ("worker_id", "timing", "engine_data")
 
@@ -34,7 +34,7 @@ def encode_completion(
     annotations: tuple[str, ...] = (),
 ) -> bytes:
     """JSON body for `/v1/completions`: the segments' pseudo tokens one behind another, streamed."""
-    marked = (spans_annotation(request),) if marks is Marks.SPANS else ()
+    marked = (spans_annotation(request.spans()),) if marks is Marks.SPANS else ()
     tokens = np.concatenate([vocabulary.tokens(segment.id, segment.tokens) for segment in request.segments])
     body = _CompletionRequest(
         model=model,
@@ -43,8 +43,3 @@ def encode_completion(
         nvext=_Nvext(annotations=(*marked, *annotations)),
     )
     return msgspec.json.encode(body)
-
-
-def spans_annotation(request: TraceRequest) -> str:
-    spans = msgspec.json.encode(request.spans()).decode()
-    return f"{PREFIX}spans={spans}"

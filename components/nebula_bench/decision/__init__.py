@@ -1,0 +1,1 @@
+"""How long a routing decision takes, Nebula's beside Dynamo's, with the same workers and index entries."""
