@@ -1,7 +1,10 @@
 """The --row option."""
 
+from pathlib import Path
+
 import pytest
 
+from nebula_bench.replay.measures import MEASURES
 from nebula_bench.replay.outcome import RequestOutcome
 from nebula_bench.replay.runner import ReplayRecord
 from nebula_bench.replay.settings import ReplaySettings
@@ -56,3 +59,8 @@ def test_rows_take_their_values_from_the_summary() -> None:
 def test_a_number_that_was_not_measured_makes_no_row() -> None:
     with pytest.raises(CliError, match="measured no ttft_p50_ms"):
         measure_rows([parse_row("a=ttft_p50_ms")], summary_of_failure())
+
+
+def test_the_manual_names_every_measure() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "replay.md").read_text()
+    assert not [name for name in MEASURES if f"`{name}`" not in manual]
