@@ -22,3 +22,7 @@ class FrontendError(BenchError):
 
 class ResultsError(BenchError):
     """A results file cannot be read or written."""
+
+
+class SceneError(BenchError):
+    """A scene of the decision benchmark with such numbers cannot be made."""

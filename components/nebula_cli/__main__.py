@@ -9,6 +9,7 @@ from nebula_cli.bench_command import bench
 from nebula_cli.errors import CliError
 from nebula_cli.events_command import events
 from nebula_cli.replay_command import replay
+from nebula_serve.errors import ServeError
 
 _USAGE_EXIT_CODE = 2
 
@@ -26,7 +27,7 @@ def nebula() -> None:
 def main() -> None:
     try:
         app()
-    except (CliError, BenchError) as error:
+    except (CliError, BenchError, ServeError) as error:
         print(f"nebula: {error}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, CliError) else _USAGE_EXIT_CODE)
 

@@ -16,16 +16,19 @@ from nebula_serve.sim_model.model_folder import packaged_folder
 _DEFAULTS = DecisionSettings()
 _MISSED_EXIT_CODE = 1
 
-bench = typer.Typer(no_args_is_help=True, help="Measure parts of Nebula by themselves.")
+_RESULTS = Path("benchmarks/results/serve.json")
+
+bench = typer.Typer(help=f"Measure parts of Nebula by themselves. Alone: all of them, with rows in {_RESULTS}.")
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
 
 
-@bench.callback()
-def _group() -> None:
-    """Keeps `decision` a command of its own while it is the only one."""
+@bench.callback(invoke_without_command=True)
+def run_all(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        _run_decision(_DEFAULTS, _RESULTS, as_markdown=False)
 
 
 @bench.command()
@@ -56,13 +59,17 @@ def decision(
         num_repetitions=repetitions,
         num_calls=calls,
     )
+    _run_decision(settings, results, as_markdown=markdown)
+
+
+def _run_decision(settings: DecisionSettings, results: Path | None, *, as_markdown: bool) -> None:
     # Router and worker take long to import; the other commands need neither.
     from nebula_bench.decision.benchmark import measure_all
     from nebula_bench.decision.report import decision_measurements, render_points, to_markdown
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         points = runner.run(measure_all(settings, packaged_folder()))
-    if markdown:
+    if as_markdown:
         print(to_markdown(points), end="")
     else:
         Console().print(render_points(points))

@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 import msgspec
 import numpy as np
 
+from nebula_bench.errors import SceneError
 from nebula_bench.pseudo_tokens import PseudoVocabulary
 from nebula_bench.span_annotation import spans_annotation
 from nebula_bench.workload import Span
@@ -72,10 +73,10 @@ def stored_chains(spec: SceneSpec) -> tuple[tuple[StoredChain, ...], ...]:
     """The chains of each worker; their blocks add up to exactly `num_entries`.
 
     Raises:
-        ValueError: there is nothing to share out.
+        SceneError: there is nothing to share out.
     """
     if spec.num_workers < 2 or spec.segment_tokens % spec.block_size_tokens:
-        raise ValueError("a scene needs two workers, and segments of whole blocks")
+        raise SceneError("a scene needs two workers, and segments of whole blocks")
     share, rest = divmod(spec.num_entries, spec.num_workers)
     chains = []
     for worker in range(spec.num_workers):
@@ -93,13 +94,13 @@ def make_prompt(spec: SceneSpec, num_tokens: int) -> ScenePrompt:
     """Half of it a prefix that the first worker holds, two fifths segments that others hold, the rest new.
 
     Raises:
-        ValueError: the scene's first chain is too short for it.
+        SceneError: the scene's first chain is too short for it.
     """
     chains = stored_chains(spec)
     num_prefix = int(num_tokens * _PREFIX_SHARE) // spec.segment_tokens
     num_foreign = int(num_tokens * _FOREIGN_SHARE) // spec.segment_tokens
     if num_prefix * spec.segment_tokens > chains[0][0].num_blocks * spec.block_size_tokens:
-        raise ValueError(f"no chain of the scene is long enough for a prompt of {num_tokens} tokens")
+        raise SceneError(f"no chain of the scene is long enough for a prompt of {num_tokens} tokens")
     parts = [chains[0][0].segment(spec, at) for at in range(num_prefix)]
     parts += [_foreign_segment(spec, chains, at) for at in range(num_foreign)]
     num_new = num_tokens - (num_prefix + num_foreign) * spec.segment_tokens

@@ -3,6 +3,7 @@
 import pytest
 
 from nebula_bench.decision.scene import SceneSpec, make_prompt, stored_chains
+from nebula_bench.errors import SceneError
 from nebula_protocol.annotations import parse_annotations
 
 SPEC = SceneSpec(num_workers=3, num_entries=5_000)
@@ -54,7 +55,7 @@ def test_a_prompt_begins_with_the_first_chain_goes_on_with_others_and_ends_new()
 
 
 def test_a_prompt_longer_than_what_is_held_is_refused() -> None:
-    with pytest.raises(ValueError, match="no chain of the scene is long enough"):
+    with pytest.raises(SceneError, match="no chain of the scene is long enough"):
         make_prompt(SPEC, 40_000)
-    with pytest.raises(ValueError, match="two workers"):
+    with pytest.raises(SceneError, match="two workers"):
         stored_chains(SceneSpec(num_workers=1))
