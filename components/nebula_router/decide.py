@@ -13,12 +13,13 @@ from nebula_protocol.domain import tenant_domain
 from nebula_protocol.errors import SpanError
 from nebula_protocol.events import Decision
 from nebula_protocol.hashing import hash_blocks
-from nebula_protocol.ids import DomainId, RequestId, WorkerId, WorkerWithDpRank
+from nebula_protocol.ids import DomainId, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import PromptLayout
 from nebula_protocol.lineage import lineage_of
 from nebula_protocol.messages import StateChunk
 from nebula_protocol.plan import HelperTask, Plan, Source
 from nebula_protocol.receipt import Receipt
+from nebula_router.core.evidence import Applied
 from nebula_router.core.fleet import Fleet
 from nebula_router.core.load import LoadTracker
 from nebula_router.core.plan_answer import HelperWork, PlanAnswer
@@ -103,21 +104,27 @@ class RouterState:
     def worker_ids(self) -> frozenset[WorkerId]:
         return frozenset(self._cards)
 
-    def apply_state(self, chunks: Sequence[StateChunk], now_s: float) -> None:
-        """Takes over a new worker, or a known one's full state."""
+    def apply_state(self, chunks: Sequence[StateChunk], now_s: float) -> Applied:
+        """Takes over a new worker, or a known one's full state.
+
+        Raises:
+            DecodeError: these are not all chunks of one snapshot.
+            TooManyWorkersError: the worker is new, and there is no room for it.
+        """
+        applied = self.view.apply_state(chunks, now_s)
         card = chunks[0].card
-        self.view.apply_state(chunks, now_s)
         self._cards[card.worker_id] = card
         for profile in profiles_of(card):
             self._loads.put_worker(profile)
         self._rebuild_fleet()
+        return applied
 
-    def remove_worker(self, worker_id: WorkerId, now_s: float) -> None:
+    def remove_worker(self, worker_id: WorkerId) -> None:
         """Forgets everything about a worker that left or was lost."""
+        self.view.remove_worker(worker_id)
         card = self._cards.pop(worker_id, None)
         if card is None:
             return
-        self.view.remove_worker(worker_id, now_s)
         for profile in profiles_of(card):
             self._loads.remove_worker(profile.worker)
         self._rebuild_fleet()
@@ -148,11 +155,12 @@ class RouterState:
         pic = self._pic if request.options.pic is None else request.options.pic
         domain_id = tenant_domain(self._domain_id, request.options.cache_salt)
         layout = self._cut(request, pic)
+        coverage = self.view.coverage(layout, domain_id, self._fleet.workers, now_s)
         question = PlanQuestion(
             request_id=request.request_id,
             domain_id=domain_id,
             layout=layout,
-            coverage=self.view.coverage(layout, domain_id, self._fleet.workers, now_s),
+            coverage=coverage,
             fleet=self._fleet,
             load=self._loads.snapshot(self._fleet.workers, now_s),
             settings=self._planner_settings if pic else _EXACT,
@@ -161,7 +169,7 @@ class RouterState:
         answer = plan_prefill(question, now_s)
         if answer is None:
             raise NoWorkerError("no prefill worker can take this prompt now")
-        self._record(request.request_id, layout, answer, now_s)
+        self._record(layout, answer, now_s)
         return Decided(
             answer=answer,
             decision=Decision(
@@ -174,7 +182,7 @@ class RouterState:
             ),
             helpers=tuple(_helper_dispatch(request, answer, helper) for helper in answer.helpers),
             domain_id=domain_id,
-            unknown_segments=frozenset(np.flatnonzero(~question.coverage.segment_states.any(axis=1)).tolist()),
+            unknown_segments=frozenset(np.flatnonzero(~coverage.segment_states.any(axis=1)).tolist()),
         )
 
     def _cut(self, request: RoutedRequest, pic: bool) -> PromptLayout:
@@ -197,9 +205,9 @@ class RouterState:
         except SpanError as error:
             raise BadRequestError(str(error)) from error
 
-    def _record(self, request_id: RequestId, layout: PromptLayout, answer: PlanAnswer, now_s: float) -> None:
-        target = answer.plan.target
-        self.view.record_dispatch(layout, answer, now_s)
+    def _record(self, layout: PromptLayout, answer: PlanAnswer, now_s: float) -> None:
+        request_id, target = answer.plan.request_id, answer.plan.target
+        self.view.record_dispatch(layout, answer)
         self._loads.record_dispatch(request_id, target, answer.work, runnable_at_s=answer.runnable_at_s, now_s=now_s)
         for helper in answer.helpers:
             self._loads.record_dispatch(request_id, helper.worker, helper.work, runnable_at_s=now_s, now_s=now_s)
@@ -209,27 +217,24 @@ class RouterState:
     def record_receipt(self, decided: Decided, receipt: Receipt, now_s: float) -> Learned:
         """Corrects view and load by what really happened."""
         repeated_tokens = self._repeated_tokens(decided, receipt)
-        self.view.record_receipt(receipt, decided.domain_id, now_s)
+        self.view.record_receipt(decided.plan, receipt, now_s)
         self._loads.record_receipt(receipt.request_id, receipt.worker, receipt.work, now_s=now_s)
         return Learned(repeated_tokens=repeated_tokens)
 
     def _repeated_tokens(self, decided: Decided, receipt: Receipt) -> int:
-        computed = {
-            outcome.segment_hash: outcome.end - outcome.start - outcome.prefix_tokens
-            for outcome in receipt.segments
-            if outcome.done is Source.COMPUTE
-        }
+        """Of the segments that were unknown at the decision, those computed here that others turn out to have."""
         return sum(
-            computed.get(segment.segment_hash, 0)
-            for index, segment in enumerate(decided.plan.segments)
+            outcome.end - outcome.start - outcome.prefix_tokens
+            for index, outcome in enumerate(receipt.segments)
             if index in decided.unknown_segments
-            and self.view.is_held_elsewhere(decided.domain_id, segment.segment_hash, receipt.worker)
+            and outcome.done is Source.COMPUTE
+            and self.view.is_held_elsewhere(decided.domain_id, outcome.segment_hash, receipt.worker)
         )
 
     def record_failure(self, decided: Decided, now_s: float) -> None:
         """The target will not deliver: nothing that was expected there will come."""
         target = decided.plan.target
-        self.view.record_failure(decided.plan.request_id, target, now_s)
+        self.view.record_failure(decided.plan.request_id, target)
         self._loads.record_failure(decided.plan.request_id, target, now_s=now_s)
 
     def record_helper_done(self, helper: HelperDispatch, now_s: float) -> None:
@@ -237,7 +242,7 @@ class RouterState:
         self._loads.record_receipt(helper.task.for_request, helper.worker, None, now_s=now_s)
 
     def record_helper_failure(self, helper: HelperDispatch, now_s: float) -> None:
-        self.view.record_failure(helper.task.for_request, helper.worker, now_s)
+        self.view.record_failure(helper.task.for_request, helper.worker)
         self._loads.record_failure(helper.task.for_request, helper.worker, now_s=now_s)
 
 

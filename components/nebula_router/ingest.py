@@ -9,6 +9,8 @@ from nebula_protocol.errors import DecodeError
 from nebula_protocol.events import Envelope, WorkerKvEvent, WorkerPicEvents
 from nebula_protocol.ids import WorkerId
 from nebula_protocol.subjects import Topic, topic_of
+from nebula_router.core.evidence import Applied
+from nebula_router.core.holders import TooManyWorkersError
 from nebula_router.decide import RouterState
 from nebula_router.errors import WorkerGoneError
 from nebula_router.metrics import RouterMetrics
@@ -59,12 +61,21 @@ class Ingest:
         payload = decode(data, Envelope).payload
         now_s = self._clock()
         if topic is Topic.KV_EVENTS:
-            self._state.view.apply_kv_events(decode(payload, list[WorkerKvEvent]), now_s)
+            applied = self._state.view.apply_kv_events(decode(payload, list[WorkerKvEvent]), now_s)
         elif topic is Topic.PIC_EVENTS:
-            self._state.view.apply_pic_events(decode(payload, WorkerPicEvents), now_s)
+            applied = self._state.view.apply_pic_events(decode(payload, WorkerPicEvents), now_s)
         else:
             return
         self._metrics.count_events(topic)
+        self._report_gaps(applied)
+
+    def _report_gaps(self, applied: Applied) -> None:
+        """Gaps are repaired by the membership loop, which asks the view who needs a state."""
+        for gap in applied.gaps:
+            self._metrics.count_gap(gap.topic, gap.reason)
+            log.info(
+                "event_gap_found", worker_id=gap.worker_id, topic=gap.topic, reason=gap.reason, got_event_id=gap.got
+            )
 
     async def _watch(self) -> None:
         while True:
@@ -80,7 +91,7 @@ class Ingest:
         known = self._state.view.worker_ids()
         for worker_id in known - live:
             log.info("worker_left", worker_id=worker_id)
-            self._state.remove_worker(worker_id, self._clock())
+            self._state.remove_worker(worker_id)
         for worker_id in (live - known) | (self._state.view.needs_state() & live):
             if worker_id not in self._fetching:
                 self._fetching[worker_id] = asyncio.create_task(self._repair(worker_id))
@@ -90,8 +101,8 @@ class Ingest:
         try:
             self._state.view.begin_state(worker_id)
             chunks = await self._states.fetch_state(worker_id)
-            self._state.apply_state(chunks, self._clock())
-        except WorkerGoneError as error:
+            self._report_gaps(self._state.apply_state(chunks, self._clock()))
+        except (WorkerGoneError, TooManyWorkersError, DecodeError) as error:
             self._metrics.count_state_fetch("failed")
             log.info("state_not_fetched", worker_id=worker_id, reason=str(error))
             await asyncio.sleep(_RETRY_STATE_S)

@@ -68,7 +68,7 @@ class RouterMetrics:
         self._segments = self._counter(MetricName.SEGMENTS, "Segments by where their KV came from", "source")
         self._fallbacks = self._counter(MetricName.FALLBACKS, "Segments computed instead, by reason", "reason")
         self._events = self._counter(MetricName.EVENTS, "Event messages applied", "topic")
-        self._gaps = self._counter(MetricName.EVENT_GAPS, "Gaps in a worker's events", "topic")
+        self._gaps = self._counter(MetricName.EVENT_GAPS, "Gaps in a worker's events", "topic", "reason")
         self._states = self._counter(MetricName.STATE_FETCHES, "Full states fetched from workers", "result")
         self._entries = self._gauge(MetricName.INDEX_ENTRIES, "Entries in the index", "kind")
         self._workers = self._gauge(MetricName.WORKERS, "Workers in the index")
@@ -101,8 +101,8 @@ class RouterMetrics:
     def count_events(self, topic: str) -> None:
         self._events.labels(topic).inc()
 
-    def count_gap(self, topic: str) -> None:
-        self._gaps.labels(topic).inc()
+    def count_gap(self, topic: str, reason: str) -> None:
+        self._gaps.labels(topic, reason).inc()
 
     def count_state_fetch(self, result: str) -> None:
         self._states.labels(result).inc()

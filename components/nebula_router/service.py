@@ -158,7 +158,7 @@ class RouterService:
             self._in_background(self._decisions.publish_decision(decided.decision))
 
     def _lose_worker(self, worker_id: WorkerId) -> None:
-        self._state.remove_worker(worker_id, self._clock())
+        self._state.remove_worker(worker_id)
         self._decode_choice.suspect(worker_id, self._clock())
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:

@@ -29,15 +29,16 @@ class StateSnapshot:
     """Parents before children; a block whose parent is gone is listed too."""
     segments: tuple[SegmentEntry, ...]
     last_event_ids: dict[Topic, EventId]
-    """-1 for a topic without events so far."""
+    """For a topic without events so far, the id before its first one."""
 
 
 class EventLog:
-    """Numbers what happened. Ids of kv-events are those that Dynamo's publisher will give: one per event, from 0."""
+    """Numbers what happened. Ids of kv-events are those that Dynamo's publisher will give: one
+    per event, from 1."""
 
     def __init__(self, dp_rank: DpRank) -> None:
         self._dp_rank = dp_rank
-        self._next_kv_id = 0
+        self._next_kv_id = 1
         self._next_pic_id = 0
         self._events: list[WorkerEvent] = []
 
