@@ -1,0 +1,160 @@
+"""One estimate: when would each worker complete this prefill, with what it has and what it could be sent?"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from nebula_router.core.engine_cost import EngineCosts
+from nebula_router.core.lanes import Lanes, Timeline
+from nebula_router.core.load_snapshot import FloatArray
+from nebula_router.core.plan_question import PlanQuestion
+from nebula_router.core.queued_work import QueuedWork
+from nebula_router.core.reuse import PAIRS, TIME_S, TOKENS, ReuseOptions, find_reuse
+from nebula_router.core.segment_spans import SegmentSpans
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """The engine's share of the request without any copied segment, shape [W]."""
+
+    prefix_tokens: FloatArray
+    step_tokens: FloatArray
+    pairs: FloatArray
+    load_s: FloatArray
+    marginal_s: FloatArray
+    """Compute and loading, step floors excluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEstimate:
+    """One worker with its best set of copies; seconds from now."""
+
+    num_moved: int
+    """The first so many of the reusable segments are moved to the worker, where movable."""
+    work: QueuedWork
+    marginal_s: float
+    arrive_in_s: float
+    """0 where nothing is waited for."""
+    engine_s: float
+    completion_s: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """All workers, and all sets of copies: row r of the matrices [R + 1, W] moves the first r reusable segments."""
+
+    costs: EngineCosts
+    lanes: Lanes
+    work: EngineWork
+    reuse: ReuseOptions | None
+    arrive_in_s: FloatArray
+    """Minus infinity where nothing is waited for."""
+    moved_tokens: FloatArray
+    moved_s: FloatArray
+    """What moving saves."""
+    timeline: Timeline
+    score: FloatArray
+    """Shape [W]: the best row's; infinite where the worker cannot take the request."""
+
+    def column(self, index: int) -> WorkerEstimate:
+        row = int(self.timeline.score[:, index].argmin())
+        moved_tokens, moved_pairs = float(self.moved_tokens[row, index]), 0.0
+        if row and self.reuse is not None:
+            moved_pairs = float(self.reuse.saving[PAIRS, :row, index] @ self.reuse.movable[:row, index])
+        work = self.work
+        return WorkerEstimate(
+            num_moved=row,
+            work=QueuedWork(
+                step_tokens=ceil(work.step_tokens[index] - moved_tokens),
+                attention_pairs=float(work.pairs[index]) - moved_pairs,
+                load_s=float(work.load_s[index] + moved_tokens * self.costs.load_s_per_token[index]),
+            ),
+            marginal_s=float(work.marginal_s[index] - self.moved_s[row, index]),
+            arrive_in_s=max(0.0, float(self.arrive_in_s[row, index])),
+            engine_s=float(self.timeline.engine_s[row, index]),
+            completion_s=float(self.timeline.completion_s[row, index]),
+            score=float(self.timeline.score[row, index]),
+        )
+
+
+def estimate_workers(question: PlanQuestion, now_s: float) -> Estimates:
+    """Completion and score of the request on every worker, with every set of copies that is worth a thought.
+
+    Copies are considered in the order in which they can leave their sources: with the first r of them, r = 0 to R, the
+    arrival rises and the work left falls, and the r with the least score is taken. Without contention on links that is
+    the optimum, since with the last arrival fixed everything that arrives sooner is free.
+
+    O(W * S), array operations only.
+    """
+    costs = EngineCosts.of(question.fleet, question.load.cost_factor)
+    lanes = Lanes.of(question.load, question.fleet, costs.step_s)
+    prefix_tokens, load_s = _prefix(question)
+    reuse = None
+    if question.settings.pic and question.layout.segments:
+        reuse = find_reuse(question, costs, SegmentSpans.of(question.layout), prefix_tokens, now_s)
+    work = _work_without_copies(question, costs, prefix_tokens, load_s, reuse)
+    num_rows = 1 if reuse is None else 1 + len(reuse.rows)
+    arrive_in_s = np.empty((num_rows, len(prefix_tokens)))
+    arrive_in_s[0] = -np.inf
+    moved = np.zeros((2, num_rows, len(prefix_tokens)))
+    if reuse is not None:
+        arrive_in_s[0] = reuse.prefix_in_s
+        np.maximum(reuse.arrive_in_s, reuse.prefix_in_s, out=arrive_in_s[1:])
+        np.add.accumulate(reuse.saving[::TIME_S] * reuse.movable, axis=1, out=moved[:, 1:])
+    moved_tokens, moved_s = moved
+    timeline = lanes.timeline(arrive_in_s, work.step_tokens - moved_tokens, work.marginal_s - moved_s)
+    return Estimates(
+        costs=costs,
+        lanes=lanes,
+        work=work,
+        reuse=reuse,
+        arrive_in_s=arrive_in_s,
+        moved_tokens=moved_tokens,
+        moved_s=moved_s,
+        timeline=timeline,
+        score=_only_eligible(question, np.minimum.reduce(timeline.score, axis=0)),
+    )
+
+
+def _prefix(question: PlanQuestion) -> tuple[FloatArray, FloatArray]:
+    """Usable prefix hit, and the time to reload what of it left the device tier.
+
+    Whole blocks, and never all of the prompt: at least its last token is computed.
+    """
+    layout, coverage = question.layout, question.coverage
+    limit = (layout.num_tokens - 1) // layout.block_size_tokens * layout.block_size_tokens
+    prefix_tokens = np.minimum(coverage.prefix_tokens, limit).astype(np.float64)
+    reloaded = np.maximum(prefix_tokens - coverage.prefix_device_tokens, 0.0)
+    return prefix_tokens, reloaded * question.fleet.load_s_per_token
+
+
+def _work_without_copies(
+    question: PlanQuestion,
+    costs: EngineCosts,
+    prefix_tokens: FloatArray,
+    load_s: FloatArray,
+    reuse: ReuseOptions | None,
+) -> EngineWork:
+    num_tokens = question.layout.num_tokens
+    step_tokens = num_tokens - prefix_tokens
+    pairs = step_tokens * (0.5 * (num_tokens + prefix_tokens))
+    marginal_s = step_tokens * costs.per_token_s + pairs * costs.per_pair_s + load_s
+    if reuse is not None:
+        spared = np.add.reduce(reuse.saving * reuse.here, axis=1)
+        step_tokens = step_tokens - spared[TOKENS]
+        pairs = pairs - spared[PAIRS]
+        load_s = load_s + spared[TOKENS] * costs.load_s_per_token
+        marginal_s = marginal_s - spared[TIME_S]
+    return EngineWork(
+        prefix_tokens=prefix_tokens, step_tokens=step_tokens, pairs=pairs, load_s=load_s, marginal_s=marginal_s
+    )
+
+
+def _only_eligible(question: PlanQuestion, score: FloatArray) -> FloatArray:
+    fleet = question.fleet
+    score[(fleet.context_tokens < question.layout.num_tokens) | ~fleet.prefills] = np.inf
+    if question.excluded:
+        score[[worker in question.excluded for worker in fleet.workers]] = np.inf
+    return score

@@ -1,0 +1,130 @@
+"""One way to serve a request: a target, a source for each segment, and what that comes to."""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from nebula_router.core.estimator import Estimates, WorkerEstimate
+from nebula_router.core.parallel_prefill import (
+    HelperCost,
+    Share,
+    longest_first,
+    share_out,
+    spreads,
+)
+from nebula_router.core.plan_question import PlanQuestion
+from nebula_router.core.queued_work import QueuedWork
+from nebula_router.core.target_draft import TargetDraft, draft_target, find_missing
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Times are seconds from now."""
+
+    draft: TargetDraft
+    shares: tuple[Share, ...]
+    """What helpers compute, if any."""
+    work: QueuedWork
+    arrive_in_s: float
+    engine_s: float
+    completion_s: float
+    score: float
+
+
+def place_without_helpers(
+    question: PlanQuestion, estimates: Estimates, column: int, estimate: WorkerEstimate
+) -> Placement:
+    return Placement(
+        draft=draft_target(question, estimates, column, estimate),
+        shares=(),
+        work=estimate.work,
+        arrive_in_s=estimate.arrive_in_s,
+        engine_s=estimate.engine_s,
+        completion_s=estimate.completion_s,
+        score=estimate.score,
+    )
+
+
+def place_with_helpers(
+    question: PlanQuestion, estimates: Estimates, base: Placement, estimate: WorkerEstimate, limit: float
+) -> Placement | None:
+    """The best way to give some of the base's missing segments to helpers; None where no score is under `limit`.
+
+    A target cannot compute while it waits, so one helper that takes one segment often costs more than it brings, while
+    many together pay. Therefore all ways are compared at once: the longest 1, 2, ... missing segments, spread over the
+    helpers that could begin first. Their engine time is charged at the price that it has for others.
+    """
+    if not _may_pay(question, estimates, base, estimate.marginal_s, limit):
+        return None
+    missing = find_missing(question, estimates, base.draft)
+    saved_s = sum(segment.saved_s for segment in missing)
+    if not missing or not _may_pay(question, estimates, base, saved_s, limit):
+        return None
+    ordered, helpers = longest_first(missing), find_helpers(question, estimates, base.draft.column)
+    if not helpers:
+        return None
+    column, fleet = base.draft.column, question.fleet
+    ways = spreads(ordered, helpers)
+    # The helpers may all be done at the same moment, and then share the target's link.
+    ready_s = np.array([way.done_s for way in ways]) + fleet.link_floor_s[column]
+    arrive_in_s = np.maximum(base.arrive_in_s, ready_s)
+    arrive_in_s += np.array([way.num_tokens for way in ways]) * fleet.link_s_per_token[column]
+    timeline = estimates.lanes.column(column).timeline(
+        arrive_in_s,
+        base.work.step_tokens - np.array([way.saved_tokens for way in ways]),
+        estimate.marginal_s - np.array([way.saved_s for way in ways]),
+    )
+    score = timeline.score + np.array([way.cost_to_others_s for way in ways])
+    best = int(score.argmin())
+    if score[best] >= limit:
+        return None
+    way = ways[best]
+    shares = share_out(ordered[: way.num_segments], helpers)
+    return Placement(
+        draft=base.draft,
+        shares=tuple(share for share in shares if share.segment_indices),
+        work=QueuedWork(
+            step_tokens=ceil(base.work.step_tokens - way.saved_tokens),
+            attention_pairs=base.work.attention_pairs - way.saved_pairs,
+            load_s=base.work.load_s + way.saved_tokens * float(fleet.load_s_per_token[column]),
+        ),
+        arrive_in_s=float(arrive_in_s[best]),
+        engine_s=float(timeline.engine_s[best]),
+        completion_s=float(timeline.completion_s[best]),
+        score=float(score[best]),
+    )
+
+
+def _may_pay(
+    question: PlanQuestion, estimates: Estimates, base: Placement, saved_s: float, limit: float
+) -> bool:
+    """Whether helpers that save so much could reach the limit: a bound that settles most cases at once."""
+    begin_s = float(np.minimum.reduce(question.load.free_in_s + estimates.costs.step_s))
+    start_s = max(begin_s, base.completion_s - base.engine_s)
+    step_s = float(estimates.costs.step_s[base.draft.column])
+    return start_s + max(step_s, base.engine_s - saved_s - step_s) < limit
+
+
+def find_helpers(question: PlanQuestion, estimates: Estimates, target: int) -> list[HelperCost]:
+    """Those that could begin first, at most `max_helpers`; the lowest ids among equals."""
+    fleet, load, costs = question.fleet, question.load, estimates.costs
+    possible = fleet.prefills & fleet.reuses_segments
+    begin_s = np.where(possible, load.late_free_in_s + costs.step_s, np.inf)
+    helpers: list[HelperCost] = []
+    for column in np.lexsort((fleet.id_order, begin_s)).tolist():
+        if len(helpers) == question.settings.max_helpers or not possible[column]:
+            break
+        if column != target and fleet.workers[column] not in question.excluded:
+            helpers.append(
+                HelperCost(
+                    column=column,
+                    begin_s=float(begin_s[column]),
+                    opening_s=float(costs.step_s[column]),
+                    per_token_s=float(costs.per_token_s[column]),
+                    per_pair_s=float(costs.per_pair_s[column]),
+                    link_busy_s=float(load.link_out_busy_s[column]),
+                    weight=load.work_price + float(load.co_batched[column]),
+                )
+            )
+    return helpers

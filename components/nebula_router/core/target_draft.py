@@ -1,0 +1,105 @@
+"""The chosen target's plan while it is drawn up: a source for each segment."""
+
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from nebula_protocol.plan import Source
+from nebula_router.core.coverage import IN_FLIGHT, NOT_HELD
+from nebula_router.core.estimator import Estimates, WorkerEstimate
+from nebula_router.core.parallel_prefill import MissingSegment
+from nebula_router.core.plan_question import PlanQuestion
+from nebula_router.core.reuse import ReuseOptions
+
+
+@dataclass(slots=True)
+class TargetDraft:
+    """Columns are indices into the question's workers, segments are indices into its layout."""
+
+    column: int
+    prefix_tokens: int
+    sources: list[Source]
+    from_columns: list[int]
+    """The other side of each copy; the target itself for what lies, is awaited or is computed there."""
+
+
+def draft_target(question: PlanQuestion, estimates: Estimates, column: int, estimate: WorkerEstimate) -> TargetDraft:
+    """Sources on one worker as its estimate assumed them.
+
+    A segment that the prefix hit covers is LOCAL: the worker prefers the prefix, and should that be gone, it may still
+    have the segment. It is JOIN with the target itself where the prefix is yet to be computed by a request that waits.
+    """
+    prefix_tokens = int(estimates.work.prefix_tokens[column])
+    segments = question.layout.segments if question.settings.pic else ()
+    last = question.layout.num_tokens - 1
+    sources = [Source.LOCAL if min(segment.end, last) <= prefix_tokens else Source.COMPUTE for segment in segments]
+    draft = TargetDraft(column, prefix_tokens, sources, [column] * len(segments))
+    reuse = estimates.reuse
+    if reuse is None:
+        return draft
+    for index in reuse.rows[reuse.here[:, column]].tolist():
+        sources[index] = Source.LOCAL
+    for index in reuse.rows[reuse.behind[:, column]].tolist():
+        sources[index] = Source.JOIN
+    if estimate.num_moved:
+        moved = reuse.movable[: estimate.num_moved, column].nonzero()[0]
+        own = reuse.flying_here[moved, column]
+        for index in reuse.rows[moved[own]].tolist():
+            sources[index] = Source.JOIN
+        _choose_sources(question, draft, reuse, moved[~own])
+    return draft
+
+
+def find_missing(question: PlanQuestion, estimates: Estimates, draft: TargetDraft) -> list[MissingSegment]:
+    """What the target would compute in context and a helper could compute instead, each content once."""
+    fleet, costs, column = question.fleet, estimates.costs, draft.column
+    recompute_tokens = float(fleet.recompute_tokens[column])
+    reused_ratio = float(fleet.reused_ratio[column])
+    net_s_per_token, s_per_pair = float(costs.net_s_per_token[column]), float(costs.per_pair_s[column])
+    last = question.layout.num_tokens - 1
+    seen: set[bytes] = set()
+    missing = []
+    for index, segment in enumerate(question.layout.segments):
+        if draft.sources[index] is not Source.COMPUTE or segment.segment_hash in seen:
+            continue
+        seen.add(segment.segment_hash)
+        end = min(segment.end, last)
+        first = min(max(segment.start + recompute_tokens, draft.prefix_tokens), end)
+        tokens = (end - first) * reused_ratio
+        pairs = tokens * (0.5 * (end + first))
+        saved_s = tokens * net_s_per_token + pairs * s_per_pair
+        if saved_s > 0:
+            missing.append(MissingSegment(index, segment.num_tokens, tokens, pairs, saved_s))
+    return missing
+
+
+def _choose_sources(
+    question: PlanQuestion, draft: TargetDraft, reuse: ReuseOptions, moved: npt.NDArray[np.intp]
+) -> None:
+    """The holder that can send first, counting what this request asks of it already; the lowest id among equals."""
+    id_order, link_s_per_token = question.fleet.id_order.tolist(), question.fleet.link_s_per_token.tolist()
+    states = reuse.states[moved]
+    states[:, draft.column] = NOT_HELD
+    rows, columns = states.nonzero()
+    holders = zip(
+        reuse.sent_s[moved[rows], columns].tolist(), columns.tolist(), states[rows, columns].tolist(), strict=True
+    )
+    segments = zip(
+        reuse.rows[moved].tolist(),
+        reuse.spans.sizes[moved].tolist(),
+        np.add.reduce(states != NOT_HELD, axis=1).tolist(),
+        strict=True,
+    )
+    asked_s = [0.0] * len(id_order)
+    for index, size, num_holders in segments:
+        if num_holders == 1:
+            _, column, state = next(holders)
+        else:
+            _, column, state = min(
+                islice(holders, num_holders), key=lambda holder: (holder[0] + asked_s[holder[1]], holder[2], id_order[holder[1]])
+            )
+        asked_s[column] += size * link_s_per_token[column]
+        draft.sources[index] = Source.JOIN if state == IN_FLIGHT else Source.FETCH
+        draft.from_columns[index] = column
