@@ -3,11 +3,15 @@
 import itertools
 import time
 
+import structlog
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from nebula_protocol.codec import encode
 from nebula_protocol.events import Envelope
 from nebula_protocol.subjects import Topic, event_subject
+
+log = structlog.get_logger()
 
 
 class EventPublisher:
@@ -21,7 +25,7 @@ class EventPublisher:
         self._sequence = itertools.count()
 
     async def publish(self, payload: object) -> None:
-        """Sends one payload; nobody waits for a reader."""
+        """Sends one payload; nobody waits for a reader. One that NATS does not take is lost, as readers will see."""
         envelope = Envelope(
             publisher_id=self._publisher_id,
             sequence=next(self._sequence),
@@ -29,4 +33,8 @@ class EventPublisher:
             topic=self._topic,
             payload=encode(payload),
         )
-        await self._client.publish(self._subject, encode(envelope))
+        try:
+            await self._client.publish(self._subject, encode(envelope))
+        except NatsError as error:
+            # Closed, or away for so long that the client's buffer is full. Readers of state see a gap and ask for all.
+            log.warning("event_lost", topic=self._topic, sequence=envelope.sequence, error=str(error))

@@ -8,7 +8,7 @@ import msgspec
 from pic_worker.core.prefill_table import PrefillTable, TableFit, make_table
 
 _FILE = "prefill_tables.json"
-_S_PER_MS = 1e-3
+_MS_PER_S = 1000
 
 
 class UnknownTableError(Exception):
@@ -79,13 +79,13 @@ def _table_of(file: _TableFile, table: _Table) -> PrefillTable:
         system=table.system,
         kv_bytes_per_token=table.kv_bytes_per_token,
         fit=TableFit(
-            step_s=fit.t0_ms * _S_PER_MS,
-            per_token_s=fit.a_ms_per_tok * _S_PER_MS,
-            per_pair_s=fit.b_ms_per_pair * _S_PER_MS,
+            step_s=fit.t0_ms / _MS_PER_S,
+            per_token_s=fit.a_ms_per_tok / _MS_PER_S,
+            per_pair_s=fit.b_ms_per_pair / _MS_PER_S,
         ),
         new_tokens=file.new_tokens,
         context_tokens=file.context_tokens,
-        rows_s=[[time_ms * _S_PER_MS for time_ms in row] for row in table.time_ms],
+        rows_s=[[time_ms / _MS_PER_S for time_ms in row] for row in table.time_ms],
     )
 
 
