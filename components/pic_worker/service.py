@@ -111,10 +111,13 @@ class PrefillService:
         self._apply(effects)
         try:
             return await future
-        finally:
-            self._waiting.pop(request_id, None)
-            if not future.done() or future.cancelled():
+        except asyncio.CancelledError:
+            # Also when it was done at the same moment: nobody learns where its KV is held. Unless another request of
+            # the same name has taken its place since.
+            if self._waiting.get(request_id, future) is future:
+                self._waiting.pop(request_id, None)
                 self._apply(self._engine.abort(request_id, self._clock()))
+            raise
 
     # ---- the engine's clockwork ----
 
@@ -164,7 +167,7 @@ class PrefillService:
                 asked.set_result(answer)
         for finished in effects.finished:
             self._metrics.observe_receipt(finished.receipt, is_helper=finished.is_helper)
-            if (future := self._waiting.get(finished.request_id)) is not None and not future.done():
+            if (future := self._waiting.pop(finished.request_id, None)) is not None and not future.done():
                 future.set_result(finished.receipt)
         self._wake.set()
 
@@ -214,9 +217,9 @@ class PrefillService:
         return FetchReply(epoch=self._card.epoch, segments=answer.segments)
 
     async def _answer_pull(self, request: PullPrompt) -> PromptPulled:
-        kv_bytes = self._engine.held_prompt_tokens(request.request_id) * self._card.kv_bytes_per_token
-        await self._send(kv_bytes)
-        self._engine.prompt_pulled(request.request_id)
+        await self._send(self._engine.held_prompt_tokens(request.request_id) * self._card.kv_bytes_per_token)
+        # Asked again, since the hold may have ended while the KV was on its way.
+        kv_bytes = self._engine.prompt_pulled(request.request_id) * self._card.kv_bytes_per_token
         self._wake.set()
         return PromptPulled(found=kv_bytes > 0, kv_bytes=kv_bytes)
 
