@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from nebula_protocol.annotations import RequestOptions
 from nebula_protocol.cutter import cut_prompt
 from nebula_protocol.cutting import CutterConfig
@@ -11,9 +13,16 @@ from nebula_protocol.errors import SpanError
 from nebula_protocol.hashing import HashArray, hash_blocks
 from nebula_protocol.ids import DomainId, RequestId
 from nebula_protocol.lineage import lineage_of
-from nebula_protocol.plan import Plan
+from nebula_protocol.plan import HelperTask, Plan
 from nebula_protocol.tokens import TokenArray
-from pic_worker.core.engine_request import EngineRequest, exact_request, planned_request, unplanned_request
+from pic_worker.core.engine_request import (
+    EngineRequest,
+    HelperRequest,
+    exact_request,
+    helper_request,
+    planned_request,
+    unplanned_request,
+)
 from pic_worker.errors import BadWorkError
 
 SaltedHasher = Callable[[TokenArray, int, str], HashArray]
@@ -43,7 +52,14 @@ class PromptCutter:
         hashes = self._hash(tokens, lineage)
         if plan is not None:
             return planned_request(
-                request_id, plan, tokens, hashes, lineage=lineage, domain_id=domain_id, hold_prompt=plan.hands_over
+                request_id,
+                # Whoever says no wins: approximate KV under the exact lineage would serve others as exact.
+                replace(plan, pic=pic),
+                tokens,
+                hashes,
+                lineage=lineage,
+                domain_id=domain_id,
+                hold_prompt=plan.hands_over,
             )
         if not pic:
             return exact_request(request_id, tokens, hashes, lineage=lineage, domain_id=domain_id)
@@ -58,6 +74,16 @@ class PromptCutter:
         except SpanError as error:
             raise BadWorkError(str(error)) from error
         return unplanned_request(request_id, layout.segments, tokens, hashes, lineage=lineage, domain_id=domain_id)
+
+    def helper_request(self, request_id: RequestId, task: HelperTask, tokens: TokenArray) -> HelperRequest:
+        """
+        Raises:
+            BadWorkError: the segments are of another domain than this worker's, or it keeps none.
+        """
+        # A tenant's domain is the worker's with a suffix: see `tenant_domain`.
+        if not self.pic or task.domain_id.partition("/")[0] != self.domain_id:
+            raise BadWorkError(f"this worker keeps no segments of domain {task.domain_id}")
+        return helper_request(request_id, task, tokens)
 
     def _hash(self, tokens: TokenArray, lineage: str) -> HashArray:
         if lineage:

@@ -41,7 +41,9 @@ class SimSettings(BaseModel):
     """Store to device tier (PCIe)."""
     rotation_bytes_per_s: float = Field(default=800e9, gt=0)
     """Speed of rotating keys of reused segments."""
-    answer: str = "This is a simulated answer: time was spent as a GPU would, but no model ran. "
+    answer: str = Field(
+        default="This is a simulated answer: time was spent as a GPU would, but no model ran. ", min_length=1
+    )
     """Text that every decode repeats up to the requested length."""
 
 

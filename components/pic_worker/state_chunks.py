@@ -11,7 +11,7 @@ _ENTRIES_PER_CHUNK = 8192
 
 
 def chunk_state(state: StateSnapshot, card: WorkerCard, *, snapshot_id: int) -> Iterator[StateChunk]:
-    """At least one chunk; blocks first, in the snapshot's order."""
+    """At least one chunk; blocks and segments each in the snapshot's order, so that parents stay before children."""
     num_entries = max(len(state.blocks), len(state.segments), 1)
     starts = range(0, num_entries, _ENTRIES_PER_CHUNK)
     for index, start in enumerate(starts):

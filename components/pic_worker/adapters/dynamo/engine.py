@@ -17,6 +17,7 @@ from dynamo.common.constants import DisaggregationMode
 from dynamo.llm.exceptions import Cancelled, InvalidArgument
 from dynamo.runtime import Context, Endpoint
 
+from nebula_process.main_task import exit_when_failed
 from nebula_process.ready_file import touch_ready_file
 from nebula_protocol.handover import PREFILL_GONE, Handover
 from nebula_protocol.ids import RequestId, Role, WorkerId
@@ -32,7 +33,6 @@ from pic_worker.adapters.dynamo.requests import (
     read_work,
 )
 from pic_worker.adapters.sim.build import DecodeWorker, PrefillWorker, build_decode, build_prefill
-from pic_worker.core.engine_request import helper_request
 from pic_worker.errors import BadWorkError, PromptGoneError
 from pic_worker.settings import WorkerSettings
 
@@ -86,6 +86,7 @@ class PicEngine(LLMEngine):
                 block_events=self._block_events,
                 hash_salted=hash_salted_blocks,
             )
+            exit_when_failed(self._prefill.loop)
         else:
             self._decode = await build_decode(self._settings, WorkerId(worker_id), nats_url)
         log.info("worker_started", worker_id=worker_id, role=self._role, engine=self._settings.engine)
@@ -149,7 +150,7 @@ async def _prefill(worker: PrefillWorker, work: WorkRequest, context: Context) -
     """The reply to a prompt or to a helper's task."""
     if work.helper_task is not None:
         helper_id = RequestId(f"{work.helper_task.for_request}/helper")
-        await worker.service.help(helper_request(helper_id, work.helper_task, work.tokens))
+        await worker.service.help(worker.cutter.helper_request(helper_id, work.helper_task, work.tokens))
         return helper_chunk()
     request_id = RequestId(context.id()) if work.plan is None else work.plan.request_id
     request = worker.cutter.engine_request(request_id, work.tokens, work.options, work.plan)

@@ -43,6 +43,7 @@ class PrefillWorker:
 
     async def close(self) -> None:
         self.loop.cancel()
+        await asyncio.wait((self.loop,))
         await self.client.close()
 
 
