@@ -44,3 +44,5 @@ class PlanQuestion:
     settings: PlannerSettings = PlannerSettings()
     excluded: frozenset[WorkerWithDpRank] = frozenset()
     """Neither targets nor sources nor helpers."""
+    hands_over: bool = True
+    """Whether a decode worker will pull the prompt's KV."""

@@ -40,6 +40,7 @@ def write_answer(
         if waits
         else 0.0,
         estimate=_estimate(question, placement),
+        hands_over=question.hands_over,
         pic=question.settings.pic,
     )
     return PlanAnswer(
