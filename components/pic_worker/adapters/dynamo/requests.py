@@ -1,14 +1,15 @@
 """Reads what Dynamo's request plane brings, and forms what it takes back."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from nebula_protocol.annotations import RequestOptions, parse_annotations
 from nebula_protocol.codec import from_plain, to_plain
-from nebula_protocol.errors import DecodeError, ProtocolError
+from nebula_protocol.errors import DecodeError, ProtocolError, UnsupportedVersionError
 from nebula_protocol.handover import HANDOVER_KEY, Handover
-from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, HelperTask, Plan, check_plan_version
+from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, PLAN_VERSION, HelperTask, Plan, check_plan_version
 from nebula_protocol.receipt import RECEIPT_KEY
 from nebula_protocol.tokens import TokenArray, as_token_array
 from pic_worker.errors import BadWorkError
@@ -36,16 +37,14 @@ def read_work(request: Mapping[str, object]) -> WorkRequest:
     if not isinstance(token_ids, Sequence) or not token_ids:
         raise BadWorkError("the request has no tokens")
     extra_args = _mapping(request.get("extra_args"))
+    plan, task = extra_args.get(PLAN_KEY), extra_args.get(HELPER_TASK_KEY)
     try:
-        plan = extra_args.get(PLAN_KEY)
-        task = extra_args.get(HELPER_TASK_KEY)
-        annotations = request.get("annotations")
         return WorkRequest(
             tokens=as_token_array(cast("Sequence[int]", token_ids)),
             max_tokens=_max_tokens(request),
-            options=parse_annotations(cast("list[str]", annotations) if isinstance(annotations, list) else []),
-            plan=None if plan is None else check_plan_version(from_plain(plan, Plan)),
-            helper_task=None if task is None else from_plain(task, HelperTask),
+            options=parse_annotations(_annotations(request)),
+            plan=None if plan is None else _read_plan(plan),
+            helper_task=None if task is None else _read_helper_task(task),
         )
     except ProtocolError as error:
         raise BadWorkError(str(error)) from error
@@ -105,6 +104,30 @@ def usage(num_prompt_tokens: int, num_completion_tokens: int) -> JsonObject:
         "completion_tokens": num_completion_tokens,
         "total_tokens": num_prompt_tokens + num_completion_tokens,
     }
+
+
+def _read_plan(value: object) -> Plan:
+    plan = check_plan_version(from_plain(value, Plan))
+    # The engine keeps time with it: no clock survives a negative or endless wait.
+    if not 0 <= plan.wait_budget_s < math.inf:
+        raise BadWorkError(f"a plan cannot wait {plan.wait_budget_s} s")
+    return plan
+
+
+def _read_helper_task(value: object) -> HelperTask:
+    task = from_plain(value, HelperTask)
+    if task.version != PLAN_VERSION:
+        raise UnsupportedVersionError("helper task", task.version, PLAN_VERSION)
+    return task
+
+
+def _annotations(request: Mapping[str, object]) -> list[str]:
+    annotations = request.get("annotations")
+    if annotations is None:
+        return []
+    if not isinstance(annotations, list) or not all(isinstance(annotation, str) for annotation in annotations):
+        raise BadWorkError("annotations must be a list of strings")
+    return annotations
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ from typing import Protocol
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 
 from nebula_protocol.codec import decode, encode
 from nebula_protocol.errors import DecodeError
@@ -62,7 +63,11 @@ class NatsServer:
         task.add_done_callback(self._running.discard)
 
     async def _reply(self, message: Msg, request: PeerRequest) -> None:
-        await message.respond(encode(PeerAnswer(reply=await self._answers.answer_peer(request))))
+        reply = await self._answers.answer_peer(request)
+        try:
+            await message.respond(encode(PeerAnswer(reply=reply)))
+        except NatsError as error:
+            log.warning("reply_lost", subject=message.subject, error=str(error))
 
     async def _on_state(self, message: Msg) -> None:
         decode(message.data, StateRequest)
@@ -70,4 +75,7 @@ class NatsServer:
             await message.respond(encode(chunk))
 
     async def _on_control(self, message: Msg) -> None:
-        self._answers.set_split(decode(message.data, SetSplit))
+        control = decode(message.data, SetSplit)
+        if not 0 <= control.prefix_ratio <= 1:
+            raise DecodeError(f"{control.prefix_ratio} is no share of a capacity")
+        self._answers.set_split(control)
