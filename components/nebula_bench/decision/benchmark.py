@@ -45,6 +45,7 @@ async def _measure_point(
     settings: DecisionSettings, spec: SceneSpec, nebula: NebulaSubject, dynamo: "DynamoSubject", prompt_tokens: int
 ) -> DecisionPoint:
     prompt = make_prompt(spec, prompt_tokens)
+    nebula.check(prompt)
     times = await time_in_turn(
         {
             "marked": partial(nebula.time_decision, prompt, marked=True),
