@@ -23,6 +23,7 @@ MEASURES: dict[str, Measure] = {
     "prefix_hit_tokens": Measure("tokens", lambda summary: summary.tokens.prefix_hit),
     "local_hit_tokens": Measure("tokens", lambda summary: summary.tokens.local_hit),
     "fetched_hit_tokens": Measure("tokens", lambda summary: summary.tokens.fetched_hit),
+    "helper_computed_tokens": Measure("tokens", lambda summary: summary.tokens.helper_computed),
     "recomputed_tokens": Measure("tokens", lambda summary: summary.tokens.recomputed),
     "computed_tokens": Measure("tokens", lambda summary: summary.tokens.computed),
     "invalid_hit_tokens": Measure("tokens", lambda summary: summary.tokens.invalid_hit),

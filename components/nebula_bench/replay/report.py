@@ -60,9 +60,8 @@ def _tokens_table(summary: ReplaySummary) -> Table:
         "prefix hit": tokens.prefix_hit,
         "segment hit, local": tokens.local_hit,
         "segment hit, fetched": tokens.fetched_hit,
-        "  of these recomputed": tokens.recomputed,
+        "computed by helpers": tokens.helper_computed,
         "computed": tokens.computed,
-        "  of these planned as a hit": tokens.invalid_hit,
         "prompt": tokens.prompt,
     }
     for name, count in rows.items() if tokens.prompt else ():
@@ -70,6 +69,8 @@ def _tokens_table(summary: ReplaySummary) -> Table:
     if summary.hit_ratio is not None:
         table.add_section()
         table.add_row("hit ratio", "", f"{summary.hit_ratio:.1%}", style="bold")
+        table.add_row("recomputed by fusion", f"{tokens.recomputed:,}", f"{tokens.recomputed / tokens.prompt:.1%}")
+        table.add_row("invalid hits", f"{tokens.invalid_hit:,}", f"{tokens.invalid_hit / tokens.prompt:.1%}")
     return table
 
 

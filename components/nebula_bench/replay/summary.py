@@ -22,21 +22,25 @@ class Quantiles(msgspec.Struct, frozen=True):
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the receipts. prompt = prefix_hit + local_hit + fetched_hit + computed."""
+    """Sums over the receipts. prompt = prefix_hit + local_hit + fetched_hit + helper_computed + computed."""
 
     prompt: int
     prefix_hit: int
     local_hit: int
     fetched_hit: int
+    """From other workers, that had it or were making it for another request."""
+    helper_computed: int
+    """Loaded from helpers that computed it for this very request: no hit, though a receipt counts it as fetched."""
     recomputed: int
-    """Of the segment hits, computed again by fusion."""
+    """Of the tokens that were loaded as segments, those computed again by fusion."""
     computed: int
+    """By the target."""
     invalid_hit: int
     """Planned as a hit, not there when wanted."""
 
     @property
     def hit_ratio(self) -> float | None:
-        """Share of the prompts' tokens whose KV was found, by prefix or segment."""
+        """Share of the prompts' tokens whose KV was found, by prefix or segment, and not made for the request."""
         hits = self.prefix_hit + self.local_hit + self.fetched_hit
         return hits / self.prompt if self.prompt else None
 
@@ -108,30 +112,25 @@ def summarize(record: ReplayRecord, settings: ReplaySettings) -> ReplaySummary:
     )
 
 
-def count_tokens(receipts: Iterable[Receipt]) -> TokenCounts:
-    rows = [
-        (
-            receipt.prompt_tokens,
-            receipt.prefix_hit_tokens,
-            receipt.local_hit_tokens,
-            receipt.fetched_hit_tokens,
-            receipt.recomputed_tokens,
-            receipt.computed_tokens,
-            receipt.invalid_hit_tokens,
-        )
-        for receipt in receipts
-    ]
-    prompt, prefix, local, fetched, recomputed, computed, invalid = (
-        map(sum, zip(*rows, strict=True)) if rows else [0] * 7
-    )
+def count_tokens(receipts: Sequence[Receipt]) -> TokenCounts:
+    helper_computed = sum(_helper_computed_tokens(receipt) for receipt in receipts)
     return TokenCounts(
-        prompt=prompt,
-        prefix_hit=prefix,
-        local_hit=local,
-        fetched_hit=fetched,
-        recomputed=recomputed,
-        computed=computed,
-        invalid_hit=invalid,
+        prompt=sum(receipt.prompt_tokens for receipt in receipts),
+        prefix_hit=sum(receipt.prefix_hit_tokens for receipt in receipts),
+        local_hit=sum(receipt.local_hit_tokens for receipt in receipts),
+        fetched_hit=sum(receipt.fetched_hit_tokens for receipt in receipts) - helper_computed,
+        helper_computed=helper_computed,
+        recomputed=sum(receipt.recomputed_tokens for receipt in receipts),
+        computed=sum(receipt.computed_tokens for receipt in receipts),
+        invalid_hit=sum(receipt.invalid_hit_tokens for receipt in receipts),
+    )
+
+
+def _helper_computed_tokens(receipt: Receipt) -> int:
+    return sum(
+        segment.end - segment.start - segment.prefix_tokens
+        for segment in receipt.segments
+        if segment.done is Source.COMPUTE_AT
     )
 
 

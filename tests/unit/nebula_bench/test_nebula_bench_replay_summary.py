@@ -99,6 +99,21 @@ def test_tokens_are_summed_and_the_hit_ratio_counts_prefix_and_segments() -> Non
     assert summary.hit_ratio == pytest.approx(0.6)  # (10 + 30 + 20) / 100
 
 
+def test_what_helpers_computed_for_the_request_was_fetched_but_is_no_hit() -> None:
+    by_helper = SegmentOutcome(
+        start=80,
+        end=100,
+        segment_hash=SegmentHash(bytes(16)),
+        planned=Source.COMPUTE_AT,
+        done=Source.COMPUTE_AT,
+        prefix_tokens=5,
+    )
+    summary = summarize(record(outcome(0, answer=receipt(segments=(by_helper,)))), SETTINGS)
+    # 100 - 80 less the 5 that the prefix covered; the receipt's 20 fetched tokens contain them.
+    assert (summary.tokens.helper_computed, summary.tokens.fetched_hit) == (15, 5)
+    assert summary.hit_ratio == pytest.approx(0.45)  # (10 + 30 + 5) / 100
+
+
 def test_source_kinds_are_counted_by_what_was_done() -> None:
     segments = (
         segment(Source.LOCAL, Source.LOCAL),
