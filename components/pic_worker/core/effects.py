@@ -52,7 +52,7 @@ class KvRemoved:
 
 DeviceEvent = KvStored | KvRemoved
 WorkerEvent = DeviceEvent | PicEvent
-"""Device events go to kv-events, `PicEvent` to pic-events; ids are consecutive per topic, from 0."""
+"""Device events go to kv-events, `PicEvent` to pic-events; ids are consecutive per topic."""
 
 
 def kv_event_of(event: DeviceEvent, dp_rank: DpRank) -> KvEvent:

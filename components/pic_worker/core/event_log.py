@@ -33,8 +33,10 @@ class StateSnapshot:
 
 
 class EventLog:
-    """Numbers what happened. Ids of kv-events are those that Dynamo's publisher will give: one
-    per event, from 1."""
+    """Numbers what happened.
+
+    Ids of kv-events are those that Dynamo's publisher will give: one per event, from 1. Those of pic-events begin at 0.
+    """
 
     def __init__(self, dp_rank: DpRank) -> None:
         self._dp_rank = dp_rank

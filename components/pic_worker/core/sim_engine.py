@@ -37,6 +37,9 @@ class EngineStats:
     num_running: int
     num_helpers: int
     num_held: int
+    """Prompts that wait to be pulled."""
+    num_segments_in_flight: int
+    """Segments that live requests here will store."""
     device_held_blocks: int
     device_cached_blocks: int
     store_prefix_tokens: int
@@ -278,6 +281,7 @@ class SimEngine:
             num_running=len(scheduler.running),
             num_helpers=len(scheduler.waiting_helpers) + len(scheduler.running_helpers),
             num_held=len(self._held),
+            num_segments_in_flight=len(self._shelf.in_flight),
             device_held_blocks=self._pool.num_held,
             device_cached_blocks=self._pool.num_cached,
             store_prefix_tokens=self._store.prefix_used_tokens,

@@ -1,0 +1,43 @@
+import pytest
+
+from nebula_protocol.cost import LinkFit
+from pic_worker.core.link import Link
+
+FIT = LinkFit(floor_s=0.5, bytes_per_s=100.0)
+
+
+def test_a_transfer_takes_the_floor_and_its_bytes() -> None:
+    assert Link(FIT).reserve(200, now_s=1.0) == pytest.approx(1.0 + 2.0 + 0.5)
+
+
+def test_the_second_transfer_waits_for_the_first_ones_bytes_but_not_for_its_floor() -> None:
+    link = Link(FIT)
+    link.reserve(200, now_s=0.0)
+    assert link.free_in_s(0.5) == pytest.approx(1.5)
+    # Free at 2.0, 1 s of bytes, half a second of floor.
+    assert link.reserve(100, now_s=0.5) == pytest.approx(2.0 + 1.0 + 0.5)
+
+
+def test_a_finish_time_once_given_does_not_change() -> None:
+    link, alone = Link(FIT), Link(FIT)
+    first_s = link.reserve(100, now_s=0.0)
+    link.reserve(900, now_s=0.0)
+    assert first_s == alone.reserve(100, now_s=0.0)
+
+
+def test_an_idle_link_is_used_at_once_again() -> None:
+    link = Link(FIT)
+    link.reserve(100, now_s=0.0)
+    assert link.free_in_s(5.0) == 0.0
+    assert link.reserve(100, now_s=5.0) == pytest.approx(6.5)
+
+
+def test_receiving_on_an_idle_link_adds_nothing_to_the_senders_time() -> None:
+    assert Link(FIT).receive(200, now_s=3.0) == 3.0
+
+
+def test_bytes_of_two_senders_that_arrive_together_share_the_receivers_link() -> None:
+    link = Link(FIT)
+    assert link.receive(200, now_s=3.0) == 3.0
+    # The link was busy from 1.0 to 3.0 with the first; the second's 2 s of bytes come after that.
+    assert link.receive(200, now_s=3.0) == pytest.approx(5.0)
