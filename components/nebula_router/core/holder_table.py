@@ -33,7 +33,7 @@ class Kind(IntEnum):
 class HolderTable:
     """Rows with four bits per holder, at most `max_rows` of them; the longest unused make room for new ones.
 
-    Memory per row: 29 bytes, and 32 for every 64 holders; `PrefixBlocks` and `SegmentEntries` add their keys.
+    Memory per row: 25 bytes, and 32 for every 64 holders; `PrefixBlocks` and `SegmentEntries` add their keys.
     Columns are replaced when the table grows: never keep one across a call of `allocate`.
     """
 
@@ -52,7 +52,6 @@ class HolderTable:
         """A live claim says that it is, or will be, there."""
         self.leaving: HashArray = np.zeros((1, rows), dtype=np.uint64)
         """It left the engine's cache; the store has not said yet whether it has it. No hit, but known by name."""
-        self.num_tokens: npt.NDArray[np.int32] = np.zeros(rows, dtype=np.int32)
         self._kind: npt.NDArray[np.uint8] = np.zeros(rows, dtype=np.uint8)
         self._generation: IntArray = np.zeros(rows, dtype=np.int64)
         self._last_used: IntArray = np.zeros(rows, dtype=np.int64)
@@ -89,7 +88,7 @@ class HolderTable:
         self._use += 1
         self._last_used[rows] = self._use
 
-    def allocate(self, kind: Kind, num_rows: int, num_tokens: int | npt.NDArray[np.int32]) -> IntArray:
+    def allocate(self, kind: Kind, num_rows: int) -> IntArray:
         """New rows that nobody holds, as recently used as those touched last.
 
         `num_rows` is at most `max_batch`. O(rows asked for) amortised; at the bound O(capacity) once per 1/16 of it.
@@ -99,7 +98,6 @@ class HolderTable:
         self._num_free -= num_rows
         rows = self._free[self._num_free : self._num_free + num_rows].copy()
         self._kind[rows] = kind
-        self.num_tokens[rows] = num_tokens
         self._last_used[rows] = self._use
         self._counts[kind] += num_rows
         self.version += 1
@@ -187,7 +185,6 @@ class HolderTable:
         self.host = grown(self.host, capacity)
         self.claimed = grown(self.claimed, capacity)
         self.leaving = grown(self.leaving, capacity)
-        self.num_tokens = grown(self.num_tokens, capacity)
         self._kind = grown(self._kind, capacity)
         self._generation = grown(self._generation, capacity)
         self._last_used = grown(self._last_used, capacity)

@@ -179,7 +179,7 @@ class Index:
         was_there = self.has_segment(holder, row)
         self.table.host[holder.word, row] &= ~holder.bit
         self.claims.disprove_segment(holder, row)
-        num_tokens = int(self.table.num_tokens[row])
+        num_tokens = self.segments.identity_of(row).num_tokens
         if self.table.release_empty(np.array([row], dtype=np.int64)):
             return Removal(int(was_there), LostSegment(domain_id, segment_hash, num_tokens, reason))
         return Removal(int(was_there))

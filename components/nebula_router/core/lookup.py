@@ -100,8 +100,8 @@ def _leading_ones(words: HashArray) -> IntArray:
     common = np.bitwise_and.accumulate(words)
     runs = [0] * WORD_BITS
     left = int(common[0])
-    changes = (np.flatnonzero(common[1:] != common[:-1]) + 1).tolist()
-    for end, after in zip([*changes, len(common)], [*common[changes].tolist(), 0], strict=True):
+    lost = np.flatnonzero(common[1:] != common[:-1]) + 1
+    for end, after in zip([*lost.tolist(), len(common)], [*common.take(lost).tolist(), 0], strict=True):
         ending = left & ~after
         while ending:
             lowest = ending & -ending

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from nebula_protocol.hashing import HashArray, accumulate_prefix, prefix_keys
 from nebula_router.core.holder_table import HolderTable, Kind, grown
-from nebula_router.core.key_map import ABSENT, IntArray, KeyMap
+from nebula_router.core.key_map import IntArray, KeyMap
 
 _NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -76,36 +76,42 @@ class PrefixBlocks:
             run: at most `HolderTable.max_batch` blocks.
             known_rows: of the first blocks, if looked up already.
         """
-        rows = np.concatenate([known_rows, self.find(run.keys[len(known_rows) :])])
-        missing = np.flatnonzero(rows == ABSENT)
-        if not len(missing):
-            self._table.touch(rows)
-            return rows
-        self._table.touch(rows[rows != ABSENT])
-        new = self._table.allocate(Kind.BLOCK, len(missing), run.block_size_tokens)
-        standing = self._rows.insert(run.keys[missing], new)
+        num_known = len(known_rows)
+        self._table.touch(known_rows)
+        new = self._table.allocate(Kind.BLOCK, len(run) - num_known)
         if self._table.capacity > len(self._keys):
             self._grow()
-        self._keys[new] = run.keys[missing]
-        self._accumulators[new] = run.accumulators[missing]
-        self._depths[new] = run.depths[missing]
-        if len(missing) > 1 and (repeated := standing != new).any():
-            self._table.take_back(Kind.BLOCK, new[repeated])
-        rows[missing] = standing
-        return rows
+        keys = run.keys[num_known:]
+        rows = self._rows.setdefault(keys, new)
+        is_new = rows == new
+        if is_new.all():
+            self._describe(new, keys, run.accumulators[num_known:], run.depths[num_known:])
+        else:
+            self._table.take_back(Kind.BLOCK, new[~is_new])
+            made = np.flatnonzero(is_new)
+            self._describe(new[made], keys[made], run.accumulators[num_known:][made], run.depths[num_known:][made])
+            self._table.touch(rows)
+        return np.concatenate([known_rows, rows]) if num_known else rows
 
     def keys_of(self, rows: IntArray) -> HashArray:
-        return self._keys[rows]
+        return self._keys.take(rows)
 
     def accumulators_of(self, rows: IntArray) -> HashArray:
-        return self._accumulators[rows]
+        return self._accumulators.take(rows)
 
     def depths_of(self, rows: IntArray) -> npt.NDArray[np.int32]:
-        return self._depths[rows]
+        return self._depths.take(rows)
 
     def forget(self, rows: IntArray) -> None:
         """The rows are about to be released."""
-        self._rows.pop(self._keys[rows])
+        self._rows.pop(self._keys.take(rows))
+
+    def _describe(
+        self, rows: IntArray, keys: HashArray, accumulators: HashArray, depths: npt.NDArray[np.int32]
+    ) -> None:
+        self._keys[rows] = keys
+        self._accumulators[rows] = accumulators
+        self._depths[rows] = depths
 
     def _grow(self) -> None:
         self._keys = grown(self._keys, self._table.capacity)

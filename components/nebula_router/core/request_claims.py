@@ -117,6 +117,9 @@ class RequestClaims:
         index = self._index
         kept = {outcome.segment_hash for outcome in stored}
         for row in claim.ready_at_s:
-            if index.claims.owner_of(row, claim.holder) is claim and index.segments.identity_of(row)[1] not in kept:
+            if (
+                index.claims.owner_of(row, claim.holder) is claim
+                and index.segments.identity_of(row).segment_hash not in kept
+            ):
                 index.claims.settle_segment(claim.holder, row)
                 index.table.release_empty(np.array([row], dtype=np.int64))

@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from nebula_protocol.ids import DomainId, SegmentHash
 from nebula_router.core.holder_table import HolderTable, Kind
 from nebula_router.core.key_map import IntArray
+
+
+class SegmentIdentity(NamedTuple):
+    domain_id: DomainId
+    segment_hash: SegmentHash
+    num_tokens: int
 
 
 class SegmentEntries:
@@ -21,7 +27,7 @@ class SegmentEntries:
     def __init__(self, table: HolderTable) -> None:
         self._table = table
         self._rows: dict[DomainId, dict[SegmentHash, int]] = {}
-        self._identities: dict[int, tuple[DomainId, SegmentHash]] = {}
+        self._identities: dict[int, SegmentIdentity] = {}
 
     def find(self, domain_id: DomainId, segment_hash: SegmentHash) -> int | None:
         rows = self._rows.get(domain_id)
@@ -47,21 +53,22 @@ class SegmentEntries:
         }
         if missing:
             # First the rows: making room for them may release others of the domain.
-            tokens = np.fromiter(missing.values(), dtype=np.int32, count=len(missing))
-            new = self._table.allocate(Kind.SEGMENT, len(missing), tokens).tolist()
+            new = self._table.allocate(Kind.SEGMENT, len(missing)).tolist()
             self._rows.setdefault(domain_id, {}).update(zip(missing, new, strict=True))
-            self._identities.update(zip(new, zip(repeat(domain_id), missing), strict=False))
+            self._identities.update(
+                zip(new, map(SegmentIdentity, repeat(domain_id), missing, missing.values()), strict=True)
+            )
             rows = self.find_all(domain_id, [segment_hash for segment_hash, _ in segments])
         return np.array(rows, dtype=np.int64)
 
-    def identity_of(self, row: int) -> tuple[DomainId, SegmentHash]:
+    def identity_of(self, row: int) -> SegmentIdentity:
         return self._identities[row]
 
     def forget(self, rows: IntArray) -> None:
         """The rows are about to be released."""
         for row in cast("list[int]", rows.tolist()):
-            domain_id, segment_hash = self._identities.pop(row)
-            of_domain = self._rows[domain_id]
-            del of_domain[segment_hash]
+            identity = self._identities.pop(row)
+            of_domain = self._rows[identity.domain_id]
+            del of_domain[identity.segment_hash]
             if not of_domain:
-                del self._rows[domain_id]
+                del self._rows[identity.domain_id]
