@@ -12,14 +12,13 @@ from nebula_nats.connection import NatsUnavailableError, connect
 from nebula_nats.event_publisher import EventPublisher
 from nebula_protocol.card import WorkerCard
 from nebula_protocol.cut_settings import make_cutter_config
-from nebula_protocol.domain import Domain
 from nebula_protocol.errors import ProtocolError
-from nebula_protocol.ids import Role, WorkerEpoch, WorkerId, WorkerWithDpRank
+from nebula_protocol.ids import WorkerEpoch, WorkerId
 from nebula_protocol.subjects import Topic
 from pic_worker.adapters.nats.peers import NatsPeers
 from pic_worker.adapters.nats.server import NatsServer
-from pic_worker.adapters.sim.costs import SimCosts, make_costs
-from pic_worker.core.engine_config import EngineConfig
+from pic_worker.adapters.sim.costs import make_costs
+from pic_worker.adapters.sim.engine_setup import make_card, make_engine_config
 from pic_worker.core.link import Link
 from pic_worker.core.sim_engine import SimEngine
 from pic_worker.decode_service import DecodeService
@@ -70,13 +69,13 @@ async def build_prefill(
         StartError: a setting, the tokenizer or NATS is missing.
     """
     costs, tokenizer = make_costs(settings), _load_tokenizer(settings)
-    card = _card(settings, costs, worker_id)
+    card = make_card(settings, costs, worker_id, WorkerEpoch(time.time_ns()))
     client = await _connect(nats_url, f"prefill-{worker_id}")
     links = Links(egress=Link(costs.link), ingress=Link(costs.link))
     metrics = WorkerMetrics()
     service = PrefillService(
         card=card,
-        engine=SimEngine(_engine_config(settings, costs, card), costs.step, costs.load),
+        engine=SimEngine(make_engine_config(settings, costs, card), costs.step, costs.load),
         fetcher=Fetcher(
             worker_id=worker_id,
             peers=NatsPeers(client, settings.namespace),
@@ -161,46 +160,4 @@ def _cutter(
         domain_id=card.domain.domain_id,
         pic=settings.pic,
         hash_salted=hash_salted,
-    )
-
-
-def _card(settings: WorkerSettings, costs: SimCosts, worker_id: WorkerId) -> WorkerCard:
-    return WorkerCard(
-        worker_id=worker_id,
-        epoch=WorkerEpoch(time.time_ns()),
-        role=Role(settings.role),
-        domain=Domain(
-            model=f"{settings.model_name}/{settings.sim.model}",
-            dtype=settings.sim.dtype,
-            block_size_tokens=settings.block_size_tokens,
-        ),
-        engine=settings.engine,
-        pic=settings.pic,
-        context_tokens=settings.context_tokens,
-        device_capacity_tokens=settings.device_capacity_tokens,
-        store_capacity_tokens=settings.store_capacity_tokens,
-        kv_bytes_per_token=costs.kv_bytes_per_token,
-        max_step_tokens=settings.max_step_tokens,
-        recompute_tokens_per_segment=settings.recompute_tokens_per_segment,
-        step_cost=costs.fit,
-        peer_link=costs.link,
-        load_s_per_token=costs.load.segment_s_per_token,
-    )
-
-
-def _engine_config(settings: WorkerSettings, costs: SimCosts, card: WorkerCard) -> EngineConfig:
-    return EngineConfig(
-        worker=WorkerWithDpRank(card.worker_id),
-        epoch=card.epoch,
-        block_size_tokens=settings.block_size_tokens,
-        device_capacity_tokens=settings.device_capacity_tokens,
-        store_capacity_tokens=settings.store_capacity_tokens,
-        prefix_ratio=settings.prefix_ratio,
-        max_step_tokens=settings.max_step_tokens,
-        max_running=settings.max_running,
-        kv_bytes_per_token=costs.kv_bytes_per_token,
-        recompute_tokens_per_segment=settings.recompute_tokens_per_segment,
-        peer_link=costs.link,
-        pic=settings.pic,
-        prompt_hold_s=settings.prompt_hold_s,
     )
