@@ -13,7 +13,7 @@ WorkerEpoch = NewType("WorkerEpoch", int)
 """Changes whenever the worker process starts anew; events of another epoch say nothing about this one."""
 
 EventId = NewType("EventId", int)
-"""Consecutive per (worker epoch, dp_rank, topic), from 0."""
+"""Consecutive per (worker epoch, dp_rank, topic): from 1 on kv-events, which Dynamo numbers, from 0 on the others."""
 
 RequestId = NewType("RequestId", str)
 DomainId = NewType("DomainId", str)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from nebula_protocol.messages import (
     StateChunk,
 )
 from nebula_protocol.receipt import Receipt
+from pic_worker.core.deadline import is_due
 from pic_worker.core.effects import Effects, FetchAnswer, TicketId
 from pic_worker.core.engine_request import EngineRequest, HelperRequest
 from pic_worker.core.errors import DuplicateRequestError, PromptRefusedError
@@ -133,7 +135,7 @@ class PrefillService:
             turn = self._engine.next_step(self._clock())
             self._apply(turn.effects)
             if turn.step is None:
-                await self._idle()
+                await self._wait()
                 due_s = self._clock()
             else:
                 # Steps follow each other on the simulated time line: a late wake-up does not lengthen the next step.
@@ -141,15 +143,18 @@ class PrefillService:
                 await self._work(turn.step, due_s)
 
     async def _work(self, step: StepPlan, due_s: float) -> None:
-        await asyncio.sleep(max(0.0, due_s - self._clock()))
+        while not is_due(due_s, self._clock()):
+            # Peers and held prompts whose time is over do not have to wait for the step.
+            await self._wait(due_s)
         now_s = self._clock()
         self._metrics.observe_step(step.duration_s, step.num_tokens, lag_s=now_s - due_s)
         self._apply(self._engine.finish_step(now_s))
 
-    async def _idle(self) -> None:
+    async def _wait(self, until_s: float = math.inf) -> None:
         """Until something was submitted, has arrived, or times out."""
         deadline_s = self._engine.next_deadline_s()
-        timeout_s = None if deadline_s is None else max(0.0, deadline_s - self._clock())
+        end_s = until_s if deadline_s is None else min(until_s, deadline_s)
+        timeout_s = None if end_s == math.inf else max(0.0, end_s - self._clock())
         self._wake.clear()
         try:
             await asyncio.wait_for(self._wake.wait(), timeout_s)
@@ -230,6 +235,11 @@ class PrefillService:
 
     def state_chunks(self) -> Iterator[StateChunk]:
         return chunk_state(self._engine.state_snapshot(), self._card, snapshot_id=next(self._snapshots))
+
+    def is_quiescent(self) -> bool:
+        """Nothing runs, and no prompt's KV waits to be pulled."""
+        stats = self._engine.stats()
+        return not (stats.num_waiting or stats.num_running or stats.num_helpers or stats.num_held)
 
     def set_split(self, control: SetSplit) -> None:
         self._engine.set_split(control.prefix_ratio)

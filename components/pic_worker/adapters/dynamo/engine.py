@@ -115,6 +115,10 @@ class PicEngine(LLMEngine):
     async def on_endpoint_ready(self, endpoint: Endpoint) -> None:
         touch_ready_file()
 
+    async def is_quiescent(self) -> bool:
+        """Whether no prompt's KV waits for its decode worker, so that this process may end."""
+        return self._prefill is None or self._prefill.service.is_quiescent()
+
     async def cleanup(self) -> None:
         for worker in (self._prefill, self._decode):
             if worker is not None:
