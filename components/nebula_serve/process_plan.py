@@ -30,6 +30,8 @@ from nebula_serve.shared_settings import CommonSettings
 
 PROCESS_NAME_VARIABLE = "NEBULA_PROCESS_NAME"
 SYSTEM_PORT_VARIABLE = "DYN_SYSTEM_PORT"
+# Dynamo gives routers elsewhere 5 s to notice that a worker leaves; here all of them stop together.
+_STOP_ENVIRONMENT = {"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "1"}
 """Port of the HTTP server with /metrics and /health that Dynamo's runtime opens in a process."""
 LOG_FORMAT_VARIABLE = "NEBULA_LOG_FORMAT"
 _DYNAMO_LOG_FILTERS = {
@@ -94,7 +96,12 @@ def plan_processes(
     spec = service.spec
     names = [spec.name] if spec.replicas is None else [f"{spec.name}-{i}" for i in range(service.num_processes)]
     metrics_ports = _metrics_ports(service)
-    shared_environment = {**planes.environment, **_logging_environment(common, environ), "PYTHONUNBUFFERED": "1"}
+    shared_environment = {
+        **planes.environment,
+        **_logging_environment(common, environ),
+        **{name: value for name, value in _STOP_ENVIRONMENT.items() if name not in environ},
+        "PYTHONUNBUFFERED": "1",
+    }
     processes = []
     for name, metrics_port in zip(names, metrics_ports, strict=True):
         own = {} if spec.metrics_port_key is None else {spec.metrics_port_key: metrics_port}
