@@ -1,0 +1,206 @@
+"""What Dynamo's request plane brings, read and checked, and what goes back."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+from msgspec import structs
+from support.engine_world import EngineWorld, passage, unplanned
+
+from nebula_protocol.codec import from_plain, to_plain
+from nebula_protocol.handover import HANDOVER_KEY, Handover
+from nebula_protocol.hashing import hash_segment
+from nebula_protocol.ids import DomainId, RequestId, WorkerEpoch, WorkerId, WorkerWithDpRank
+from nebula_protocol.plan import (
+    HELPER_TASK_KEY,
+    PLAN_KEY,
+    PLAN_VERSION,
+    Estimate,
+    HelperTask,
+    Plan,
+    SegmentPlan,
+    Source,
+)
+from nebula_protocol.receipt import RECEIPT_KEY, Receipt
+from pic_worker.adapters.dynamo.requests import (
+    decode_chunk,
+    helper_chunk,
+    prefill_chunk,
+    probe_chunk,
+    read_handover,
+    read_work,
+)
+from pic_worker.errors import BadWorkError
+
+SEGMENT = passage(1, 20)
+PLAN = Plan(
+    request_id=RequestId("r"),
+    domain_id=DomainId("d"),
+    target=WorkerWithDpRank(WorkerId(2**63 + 5)),
+    segments=(
+        SegmentPlan(
+            start=4,
+            end=24,
+            segment_hash=hash_segment(SEGMENT),
+            source=Source.FETCH,
+            from_worker=WorkerWithDpRank(WorkerId(3)),
+        ),
+    ),
+    prefix_hit_tokens=0,
+    wait_budget_s=0.5,
+    estimate=Estimate(free_in_s=0.0, arrive_in_s=0.1, compute_s=0.2, completion_s=0.3),
+)
+TASK = HelperTask(for_request=RequestId("r"), domain_id=DomainId("d"), segments=((hash_segment(SEGMENT), 20),))
+
+
+def receipt() -> Receipt:
+    return EngineWorld().serve(unplanned("r", passage(0, 12)))
+
+
+def handover() -> Handover:
+    return Handover(
+        request_id=RequestId("r"),
+        prefill_worker_id=WorkerId(2**63 + 5),
+        epoch=WorkerEpoch(7),
+        prompt_tokens=12,
+        kv_bytes=120,
+        receipt=receipt(),
+    )
+
+
+def work(**fields: object) -> dict[str, object]:
+    return {"token_ids": [5, 6, 7], **fields}
+
+
+def with_plan(plan: object) -> dict[str, object]:
+    return work(extra_args={PLAN_KEY: plan})
+
+
+def test_a_request_without_a_plan_is_tokens_and_options() -> None:
+    read = read_work(
+        work(
+            stop_conditions={"max_tokens": 9},
+            annotations=["nebula.spans=[[0,2]]", "nebula.pic=off", "nebula.salt=acme", "llm_metrics"],
+        )
+    )
+    assert read.tokens.tolist() == [5, 6, 7]
+    assert (read.max_tokens, read.plan, read.helper_task) == (9, None, None)
+    assert (read.options.spans, read.options.pic, read.options.cache_salt) == (((0, 2),), False, "acme")
+
+
+@pytest.mark.parametrize("field", ["extra_args", "annotations", "stop_conditions"])
+def test_fields_that_are_null_are_as_good_as_absent(field: str) -> None:
+    read = read_work(work(**{field: None}))
+    assert (read.plan, read.helper_task, read.max_tokens, read.options.spans) == (None, None, None, ())
+
+
+def test_a_plan_and_a_task_come_back_as_they_were_sent() -> None:
+    assert read_work(with_plan(to_plain(PLAN))).plan == PLAN
+    assert read_work(work(extra_args={HELPER_TASK_KEY: to_plain(TASK)})).helper_task == TASK
+
+
+@pytest.mark.parametrize(
+    "token_ids", [None, [], "abc", b"abc", {"0": 1}, 7, [1, -1], [2**32], [1.5], [None], ["5"], [[1]]], ids=repr
+)
+def test_token_ids_that_are_none_are_refused(token_ids: object) -> None:
+    with pytest.raises(BadWorkError):
+        read_work({"token_ids": token_ids})
+
+
+def test_a_request_without_token_ids_is_refused() -> None:
+    with pytest.raises(BadWorkError):
+        read_work({})
+
+
+@pytest.mark.parametrize("version", [PLAN_VERSION - 1, PLAN_VERSION + 1])
+def test_a_plan_or_a_task_of_another_version_is_refused_by_its_name(version: int) -> None:
+    with pytest.raises(BadWorkError, match=f"plan has version {version}"):
+        read_work(with_plan(to_plain(structs.replace(PLAN, version=version))))
+    with pytest.raises(BadWorkError, match=f"helper task has version {version}"):
+        read_work(work(extra_args={HELPER_TASK_KEY: to_plain(structs.replace(TASK, version=version))}))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "plan",
+        [],
+        {},
+        {**structs.asdict(PLAN), "segments": "none"},
+        {**structs.asdict(PLAN), "segments": [{"start": 0}]},
+        {**structs.asdict(PLAN), "target": {"worker_id": "one"}},
+        {**structs.asdict(PLAN), "wait_budget_s": None},
+    ],
+    ids=["text", "list", "empty", "segments are text", "half a segment", "a worker's name", "no wait"],
+)
+@pytest.mark.parametrize("key", [PLAN_KEY, HELPER_TASK_KEY])
+def test_a_malformed_plan_or_task_is_refused(key: str, plan: object) -> None:
+    with pytest.raises(BadWorkError):
+        read_work(work(extra_args={key: plan}))
+
+
+@pytest.mark.parametrize("wait_budget_s", [-0.001, math.inf, -math.inf, math.nan])
+def test_a_plan_that_no_clock_can_keep_is_refused(wait_budget_s: float) -> None:
+    with pytest.raises(BadWorkError):
+        read_work(with_plan(to_plain(structs.replace(PLAN, wait_budget_s=wait_budget_s))))
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        ["nebula.spans=[[0,2]"],
+        ["nebula.spans=[[0]]"],
+        ["nebula.pic=maybe"],
+        ["nebula.salt="],
+        ["nebula.colour=red"],
+        ["nebula.pic=on", "nebula.pic=on"],
+        [5],
+        [None],
+        "nebula.pic=on",
+        {"nebula.pic": "on"},
+    ],
+    ids=repr,
+)
+def test_malformed_annotations_are_refused(annotations: object) -> None:
+    with pytest.raises(BadWorkError):
+        read_work(work(annotations=annotations))
+
+
+def decode_request(params: object) -> Mapping[str, object]:
+    return work(prefill_result={"disaggregated_params": params})
+
+
+def test_a_handover_passes_from_the_prefill_reply_to_the_decode_request() -> None:
+    sent = handover()
+    reply = prefill_chunk(41, sent)
+    assert reply["token_ids"] == [41]
+    assert reply["completion_usage"] == {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 13}
+    assert read_handover(decode_request(reply["disaggregated_params"])) == sent
+
+
+@pytest.mark.parametrize(
+    "params", [None, {}, [], {HANDOVER_KEY: None}, {HANDOVER_KEY: {}}, {HANDOVER_KEY: "x"}], ids=repr
+)
+def test_a_handover_that_is_missing_or_malformed_is_refused(params: object) -> None:
+    with pytest.raises(BadWorkError):
+        read_handover(decode_request(params))
+    with pytest.raises(BadWorkError):
+        read_handover(work(prefill_result=params))
+
+
+def test_the_first_decoded_token_carries_the_receipt_and_the_last_the_usage() -> None:
+    first = decode_chunk(7, num_prompt_tokens=12, num_sent=1, last=False, first_of=handover())
+    last = decode_chunk(8, num_prompt_tokens=12, num_sent=2, last=True, first_of=None)
+    data = first["engine_data"]
+    assert isinstance(data, dict)
+    assert from_plain(data[RECEIPT_KEY], Receipt) == receipt()
+    assert (first["token_ids"], last["token_ids"]) == ([7], [8])
+    assert not {"finish_reason", "completion_usage"} & first.keys()
+    assert "engine_data" not in last
+    assert last["finish_reason"] == "length"
+    assert last["completion_usage"] == {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14}
+
+
+def test_replies_to_helper_work_and_probes_end_their_streams() -> None:
+    assert (helper_chunk()["token_ids"], helper_chunk()["finish_reason"]) == ([], "stop")
+    assert probe_chunk()["finish_reason"] == "length"
