@@ -1,6 +1,6 @@
 """What the router needs from outside. Each port has a real adapter and a fake; one suite of tests runs on both."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from nebula_protocol.events import Decision
@@ -26,8 +26,8 @@ class WorkerPool(Protocol):
         """Those that discovery lists now; may lag behind a crash by seconds."""
         ...
 
-    def generate(self, worker_id: WorkerId, request: Mapping[str, object]) -> AsyncIterator[JsonObject]:
-        """The worker's reply chunks.
+    def generate(self, worker_id: WorkerId, request: Mapping[str, object]) -> AsyncGenerator[JsonObject, None]:
+        """The worker's reply chunks. Closed or cancelled before the end, it tells the worker to stop at once.
 
         Raises:
             WorkerGoneError: it cannot be reached, or its stream broke before the end.
