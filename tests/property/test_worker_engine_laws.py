@@ -39,8 +39,8 @@ from nebula_protocol.tokens import TokenArray, token_bytes
 from pic_worker.core.effects import KvRemoved, KvStored, TicketId, WorkerEvent
 from pic_worker.core.step_plan import StepPlan
 
-PASSAGES = [passage(number, 4 + 5 * number) for number in range(1, 6)]
-DEVICE_TOKENS, STORE_TOKENS = 160, 96
+PASSAGES = [passage(number, 4 + 3 * number) for number in range(1, 6)]
+DEVICE_TOKENS, STORE_TOKENS = 96, 64
 
 prompts = st.lists(st.integers(0, len(PASSAGES) - 1), min_size=1, max_size=4)
 workers = st.sampled_from([OWN, PEER, OTHER_PEER, None])

@@ -84,16 +84,16 @@ class DevicePool:
         """Names private blocks of `table` that are complete now.
 
         Returns:
-            Those that another request cached first; their copies here stay private.
+            Those that were cached before, by this request's hits or by another request first: not named again.
         """
         holders = self._holders
-        others = frozenset(holders.keys() & block_hashes)
-        new = [block_hash for block_hash in block_hashes if block_hash not in others] if others else block_hashes
+        cached = frozenset(holders.keys() & block_hashes)
+        new = [block_hash for block_hash in block_hashes if block_hash not in cached] if cached else block_hashes
         holders.update(dict.fromkeys(new, 1))
         table.shared.extend(new)
         table.num_private -= len(new)
         self._num_private -= len(new)
-        return others
+        return cached
 
     def release(self, table: BlockTable) -> None:
         """The request is gone; its cached blocks become free, the last of the chain to be evicted first."""

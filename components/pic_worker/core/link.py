@@ -26,8 +26,7 @@ class Link:
         They flowed while they were sent, so an idle link adds nothing; one that was busy with other senders' bytes
         meanwhile adds what it could not take in.
         """
-        busy_s = num_bytes / self._fit.bytes_per_s
-        self._free_at_s = max(now_s, max(self._free_at_s, now_s - busy_s) + busy_s)
+        self._free_at_s = max(now_s, self._free_at_s + num_bytes / self._fit.bytes_per_s)
         return self._free_at_s
 
     def free_in_s(self, now_s: float) -> float:

@@ -67,9 +67,6 @@ class PinnedLru(Generic[K]):
         self._idle[key] = size_tokens
         self.idle_tokens += size_tokens
 
-    def num_pins(self, key: K) -> int:
-        return self._pins.get(key, 0)
-
     def evict(self, num_tokens: int) -> list[K]:
         """Removes the least recently used keys until `num_tokens` are free or all that is left is pinned."""
         sizes, idle = self._size_tokens, self._idle

@@ -87,16 +87,11 @@ class PrefixCache:
     def name_blocks(self, blocks: PromptBlocks, num_complete: int) -> None:
         """The leading `num_complete` blocks are computed or loaded now: others may use them."""
         self._finish_loading(blocks)
-        first, blocks.num_named = blocks.num_named, max(blocks.num_named, num_complete)
-        found = blocks.match.num_blocks
-        indices: list[int] = []
-        if first < found and blocks.match.host_hits:
-            loaded = set(blocks.match.host_hits)
-            indices.extend(i for i in range(first, min(found, num_complete)) if blocks.chain.hashes[i] in loaded)
-        indices.extend(range(max(first, found), num_complete))
+        first, blocks.num_named = blocks.num_named, num_complete
         hashes = blocks.chain.hashes
-        others = self.pool.cache(blocks.table, [hashes[i] for i in indices])
-        self._record_new(blocks, [i for i in indices if hashes[i] not in others] if others else indices)
+        # The hits among them are cached already, as are blocks that another request computed at the same time.
+        cached = self.pool.cache(blocks.table, hashes[first:num_complete])
+        self._record_new(blocks, [at for at in range(first, num_complete) if hashes[at] not in cached])
 
     def release(self, blocks: PromptBlocks) -> None:
         """The request no longer needs its blocks; the named ones stay cached."""

@@ -81,7 +81,7 @@ class SegmentResolver:
                 self._begin_producing(state, segment)
                 return
             segment.standing = Standing.FETCHING
-            if segment.plan.keep:
+            if _is_kept(segment):
                 self._register(state, segment)
         elif self.shelf.in_flight.is_coming_before(segment.key, state.arrival_order):
             segment.standing = Standing.JOINED
@@ -100,7 +100,7 @@ class SegmentResolver:
                 continue
             if segment.standing is Standing.FETCHING:
                 self._arrive(state, segment, outcome, now_s)
-            elif state.is_settled and segment.plan.keep and isinstance(outcome, FetchedSegment):
+            elif state.is_settled and _is_kept(segment) and isinstance(outcome, FetchedSegment):
                 self._store_fetched(segment, outcome, now_s)
 
     def _arrive(
@@ -110,12 +110,9 @@ class SegmentResolver:
         state.record_arrival(now_s)
         if failure is not None or isinstance(outcome, FallbackReason):
             segment.standing, segment.fallback = Standing.LOOK_UP, failure
-            if segment.plan.start == 0:
-                self._stop_producing(state, segment, now_s)
-            else:
-                self._begin_producing(state, segment)
+            self._begin_producing(state, segment)
             return
-        kept = self._store_fetched(segment, outcome, now_s) if segment.plan.keep else Kept.REFUSED
+        kept = self._store_fetched(segment, outcome, now_s) if _is_kept(segment) else Kept.REFUSED
         stored = self.shelf.find(segment.key, segment.token_bytes) if kept is not Kept.REFUSED else None
         if stored is not None:
             self._pin(segment, segment.plan.source, stored.origin)
@@ -177,7 +174,10 @@ class SegmentResolver:
 
     def _stop_waiting(self, state: PromptState, segment: SegmentState) -> None:
         if segment.standing is Standing.JOINED:
-            self._joined[segment.key].remove((state, segment))
+            joined = self._joined[segment.key]
+            joined.remove((state, segment))
+            if not joined:
+                del self._joined[segment.key]
         segment.standing, segment.fallback = Standing.LOOK_UP, FallbackReason.LATE
 
     def _choose(self, state: PromptState, segment: SegmentState, start: int, end: int, now_s: float) -> None:
@@ -246,6 +246,11 @@ class SegmentResolver:
         if segment.is_producing:
             segment.is_producing = False
             self.shelf.end(segment.key, state.arrival_order, now_s)
+
+
+def _is_kept(segment: SegmentState) -> bool:
+    """Whether a fetched copy is stored. At offset 0 it becomes the prompt's prefix, which is kept anyway."""
+    return segment.plan.keep and segment.plan.start > 0
 
 
 def _failure_of(segment: SegmentState, fetched: FetchedSegment) -> FallbackReason | None:

@@ -60,10 +60,6 @@ class TwoClassStore:
         self.set_split(prefix_ratio)
 
     @property
-    def capacity_tokens(self) -> int:
-        return self._capacity_tokens
-
-    @property
     def used_tokens(self) -> int:
         return self._blocks.used_tokens + self._segments.used_tokens
 

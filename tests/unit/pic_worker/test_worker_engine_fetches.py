@@ -282,6 +282,56 @@ def test_a_prompt_joins_what_is_being_fetched_here_for_an_earlier_one() -> None:
     assert world.receipts["b"].local_hit_tokens == 20
 
 
+def test_of_several_prompts_that_waited_for_an_aborted_one_the_first_computes_for_the_others() -> None:
+    world = EngineWorld()
+    earlier = join(passage(8, 4), FIRST)
+    world.submit(planned("a", earlier, [span(earlier, 4, 24, Source.FETCH, PEER)], wait_budget_s=9.0))
+    for request_id in "bc":
+        world.submit(planned(request_id, TOKENS, [span(TOKENS, 8, 28, Source.JOIN, OWN)], wait_budget_s=9.0))
+    world.take(world.engine.abort(RequestId("a"), world.now_s))
+    world.run()
+    assert [outcomes(world, request_id)[0].done for request_id in "bc"] == [Source.COMPUTE, Source.LOCAL]
+    assert world.receipts["c"].prefix_hit_tokens == 44
+
+
+def test_a_segment_fetched_for_offset_0_is_used_and_not_kept_beside_the_prefix_that_it_becomes() -> None:
+    world = EngineWorld()
+    tokens = join(FIRST, QUESTION)
+    world.submit(planned("a", tokens, [span(tokens, 0, 20, Source.FETCH, PEER)], wait_budget_s=1.0))
+    finish_fetch(world, "a", FIRST)
+    world.run()
+    assert (world.receipts["a"].fetched_hit_tokens, world.engine.stats().store_segment_tokens) == (20, 0)
+
+
+def test_wrong_tokens_that_come_after_the_turn_are_not_stored() -> None:
+    world = EngineWorld()
+    world.submit(planned("a", TOKENS, [span(TOKENS, 8, 28, Source.FETCH, PEER)]))
+    assert world.begin_step() is not None
+    finish_fetch(world, "a", FIRST, arrived(passage(7, 20)))
+    assert world.engine.stats().store_segment_tokens == 0
+
+
+def test_a_prompt_never_waits_for_a_later_one() -> None:
+    world = EngineWorld()
+    earlier = join(passage(8, 4), FIRST)
+    world.submit(planned("a", earlier, [span(earlier, 4, 24, Source.FETCH, PEER)], wait_budget_s=9.0))
+    world.submit(planned("b", TOKENS, [span(TOKENS, 8, 28, Source.JOIN, OWN)], wait_budget_s=9.0))
+    world.submit(unplanned("c", join(passage(9, 4), FIRST), [(4, 24)]))
+    world.take(world.engine.abort(RequestId("a"), world.now_s))
+    step = world.begin_step()
+    assert step is not None
+    assert [share.request_id for share in step.shares] == ["b", "c"]
+
+
+def test_a_prompt_never_waits_for_itself() -> None:
+    world = EngineWorld()
+    tokens = join(LEAD, FIRST, FIRST, QUESTION)
+    spans = [span(tokens, 8, 28, Source.LOCAL), span(tokens, 28, 48, Source.LOCAL)]
+    receipt = world.serve(planned("a", tokens, spans, wait_budget_s=9.0))
+    assert receipt.computed_tokens == 53
+    assert receipt.timing.wait_s == 0.0
+
+
 def test_two_prompts_that_would_join_each_other_do_not_wait_for_ever() -> None:
     world = EngineWorld()
     one, two = join(LEAD, FIRST, SECOND), join(passage(9, 8), SECOND, FIRST)

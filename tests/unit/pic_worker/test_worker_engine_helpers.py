@@ -146,6 +146,18 @@ def test_helper_work_that_never_fits_is_refused() -> None:
         world.submit(helper_request(RequestId("h"), task, passage(1, 4)))
 
 
+def test_a_helper_waits_for_room_and_does_not_stop_those_behind_it() -> None:
+    world = EngineWorld(device_capacity_tokens=40)
+    world.serve(unplanned("held", passage(4, 20), hold_prompt=True))
+    world.submit(helper("large", passage(5, 24)))
+    world.submit(helper("small", SECOND))
+    world.run()
+    assert set(world.receipts) == {"held", "small"}
+    world.engine.prompt_pulled(RequestId("held"))
+    world.run()
+    assert "large" in world.receipts
+
+
 def test_an_aborted_helper_leaves_nothing() -> None:
     world = EngineWorld()
     world.submit(helper("h", FIRST))

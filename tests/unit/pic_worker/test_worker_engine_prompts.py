@@ -1,14 +1,16 @@
 """Prompts without peers: steps, both tiers, local reuse."""
 
 import pytest
-from support.engine_world import BLOCK, LOAD_COST, TOKEN_S, EngineWorld, join, passage, planned, span, unplanned
+from support.engine_world import BLOCK, DOMAIN, LOAD_COST, TOKEN_S, EngineWorld, join, passage, planned, span, unplanned
 
-from nebula_protocol.events import HostBlocksStored, PicEvent, SegmentStored
-from nebula_protocol.ids import Origin, RequestId
+from nebula_protocol.events import HostBlocksStored, PicEvent, SegmentRemoved, SegmentStored
+from nebula_protocol.hashing import hash_blocks
+from nebula_protocol.ids import Origin, RemovalReason, RequestId
 from nebula_protocol.plan import Source
 from nebula_protocol.receipt import FallbackReason
 from nebula_protocol.tokens import TokenArray
 from pic_worker.core.effects import KvRemoved, KvStored
+from pic_worker.core.engine_request import exact_request
 from pic_worker.core.errors import DuplicateRequestError, NoStepError, PromptRefusedError
 
 LEAD, PASSAGE, QUESTION = passage(1, 8), passage(2, 20), passage(3, 5)
@@ -120,6 +122,17 @@ def test_a_request_without_pic_reads_no_block_that_pic_may_have_touched_and_keep
     assert again.prefix_hit_tokens == 32
 
 
+def test_an_exact_request_is_of_its_own_lineage() -> None:
+    world = EngineWorld()
+    request = exact_request(
+        RequestId("a"), LEAD, hash_blocks(LEAD, BLOCK), lineage="exact", domain_id=DOMAIN, hold_prompt=False
+    )
+    world.serve(request)
+    stored = world.events[0]
+    assert isinstance(stored, KvStored)
+    assert (request.segments, stored.lineage) == ((), "exact")
+
+
 def test_a_worker_without_pic_keeps_no_segments() -> None:
     world = EngineWorld(pic=False)
     world.serve(unplanned("a", prompt_with(LEAD), [(8, 28)]))
@@ -134,6 +147,18 @@ def test_blocks_that_leave_the_device_tier_are_reloaded_from_the_store() -> None
     receipt = world.serve(unplanned("c", join(passage(1, 32), passage(3, 4))))
     assert (receipt.prefix_hit_tokens, receipt.computed_tokens) == (32, 4)
     assert world.steps[-1].load_s == pytest.approx(32 * LOAD_COST.block_s_per_token)
+
+
+def test_blocks_that_are_being_reloaded_stay_in_the_store_until_then() -> None:
+    world = EngineWorld(device_capacity_tokens=40, store_capacity_tokens=40)
+    world.serve(unplanned("a", passage(1, 32)))
+    world.serve(unplanned("b", passage(2, 40)))
+    world.submit(unplanned("c", join(passage(1, 32), passage(3, 4))))
+    step = world.begin_step()
+    assert step is not None
+    assert world.engine.stats().store_pinned_tokens == 32
+    world.end_step(step)
+    assert world.engine.stats().store_pinned_tokens == 0
 
 
 def test_a_block_is_announced_in_the_store_before_it_is_taken_back_from_the_device_tier() -> None:
@@ -197,6 +222,16 @@ def test_a_prompt_that_nobody_pulls_is_freed_in_time() -> None:
     assert world.engine.stats().device_held_blocks == 0
 
 
+def test_the_hold_of_an_id_that_is_used_again_lasts_from_its_second_prefill() -> None:
+    world = EngineWorld(prompt_hold_s=5.0)
+    world.serve(unplanned("a", passage(1, 8), hold_prompt=True))
+    world.now_s += 3.0
+    world.serve(unplanned("a", passage(1, 8), hold_prompt=True))
+    world.now_s += 3.0
+    world.take(world.engine.advance(world.now_s))
+    assert world.engine.held_prompt_tokens(RequestId("a")) == 8
+
+
 def test_a_prompt_without_room_stops_those_behind_it() -> None:
     world = EngineWorld(device_capacity_tokens=40)
     world.serve(unplanned("held", passage(1, 20), hold_prompt=True))
@@ -254,3 +289,19 @@ def test_clearing_forgets_all_that_is_not_in_use() -> None:
     state = world.engine.state_snapshot()
     assert (len(state.blocks), state.segments) == (2, ())
     assert world.serve(unplanned("b", prompt_with(LEAD), [(8, 28)])).computed_tokens == 33
+
+
+def test_clearing_names_what_left_the_store_when_something_in_use_stays_there() -> None:
+    world = EngineWorld()
+    world.serve(unplanned("a", prompt_with(LEAD), [(8, 28)]))
+    world.serve(unplanned("b", join(passage(7, 4), passage(6, 12)), [(4, 16)]))
+    tokens = prompt_with(passage(9, 8))
+    world.submit(planned("c", tokens, [span(tokens, 8, 28, Source.LOCAL)]))
+    world.events.clear()
+    world.take(world.engine.clear())
+    removed = [event.data for event in world.events if isinstance(event, PicEvent)]
+    assert [(type(data), data.reason) for data in removed if isinstance(data, SegmentRemoved)] == [
+        (SegmentRemoved, RemovalReason.CLEARED)
+    ]
+    world.run()
+    assert world.receipts["c"].local_hit_tokens == 20

@@ -121,6 +121,15 @@ def test_a_join_is_declined_when_the_store_refuses_what_was_computed() -> None:
     assert is_yes(world) == [False]
 
 
+def test_a_join_need_not_wait_for_the_rest_of_a_helpers_work_to_be_declined() -> None:
+    world = EngineWorld(store_capacity_tokens=8, max_step_tokens=20)
+    world.submit(helper("h", FIRST, SECOND))
+    ask(world, fetch_of(FIRST, wait_s=9.0, join_them=True))
+    world.step()
+    assert "h" not in world.receipts
+    assert is_yes(world) == [False]
+
+
 def test_a_joined_fetch_that_fails_here_goes_on_with_what_is_computed_instead() -> None:
     world = EngineWorld()
     tokens = join(passage(9, 8), FIRST)
