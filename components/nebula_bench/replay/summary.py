@@ -101,13 +101,13 @@ def summarize(record: ReplayRecord, settings: ReplaySettings) -> ReplaySummary:
         is_interrupted=record.is_interrupted,
         wall_s=record.wall_s,
         sent_per_s=_rate_per_s(measured, settings.time_scale),
-        ttft_ms=_quantiles_ms(ttfts_s, settings.time_scale),
+        ttft_ms=quantiles_ms(ttfts_s, settings.time_scale),
         tokens=tokens,
         hit_ratio=tokens.hit_ratio,
         segments=segments,
         num_source_kinds=segments.num_kinds,
-        loop_lag_ms=_quantiles_ms(record.lag.lags_s),
-        send_delay_ms=_quantiles_ms([outcome.send_delay_s for outcome in measured]),
+        loop_lag_ms=quantiles_ms(record.lag.lags_s),
+        send_delay_ms=quantiles_ms([outcome.send_delay_s for outcome in measured]),
         errors=dict(failures.most_common()),
     )
 
@@ -153,7 +153,8 @@ def _rate_per_s(outcomes: Sequence[RequestOutcome], time_scale: float) -> float 
     return (len(outcomes) - 1) / span_s * time_scale if span_s > 0 else None
 
 
-def _quantiles_ms(values_s: Sequence[float], time_scale: float = 1.0) -> Quantiles:
+def quantiles_ms(values_s: Sequence[float], time_scale: float = 1.0) -> Quantiles:
+    """Of times in seconds, divided by the time scale."""
     if not values_s:
         return Quantiles(None, None, None)
     p50, p95, p99 = np.percentile(values_s, (50, 95, 99)) * (1e3 / time_scale)
