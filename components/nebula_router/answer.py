@@ -37,32 +37,29 @@ class Prefilled:
             handover = from_plain(params.get(HANDOVER_KEY), Handover)
         except DecodeError as error:
             raise WorkerRefusedError(worker_id, f"its handover cannot be read: {error}") from error
+        if not _token_ids(chunk) and chunk.get("finish_reason") in (None, _LENGTH):
+            raise WorkerRefusedError(worker_id, "its prefill reply has no token")
         return cls(chunk=chunk, disaggregated_params=params, handover=handover)
-
-    @property
-    def token_ids(self) -> list[int]:
-        return _token_ids(self.chunk)
 
 
 class Answer:
     """What was sent so far. The client sees one stream and one usage, however many workers made it."""
 
     def __init__(self, request: RoutedRequest) -> None:
-        self._prompt_tokens = len(request.token_ids)
-        self._wants_engine_data = request.wants_engine_data
-        self.request = request
-        """The request continued behind everything that was sent."""
+        self._asked = request
+        self._generated: list[int] = []
         self.finished = False
+
+    @property
+    def request(self) -> RoutedRequest:
+        """The request continued behind everything that was sent. O(tokens)."""
+        return self._asked.with_generated(self._generated)
 
     def first_chunk(self, prefilled: Prefilled, decode_worker_id: WorkerId | None) -> JsonObject:
         """The prefill worker's token, sent before decode takes over."""
         reason = prefilled.chunk.get("finish_reason")
-        remaining = self.request.remaining_tokens
-        # A prefill worker always stops after one token; only the client's own limit makes that the end.
-        stopped = reason is not None and reason != _LENGTH
-        at_limit = remaining is not None and remaining <= len(prefilled.token_ids)
         chunk = _without(prefilled.chunk, "disaggregated_params", "completion_usage", "finish_reason")
-        if self._wants_engine_data:
+        if self._asked.wants_engine_data:
             chunk["engine_data"] = {
                 RECEIPT_KEY: to_plain(prefilled.handover.receipt),
                 "worker_id": {
@@ -70,7 +67,8 @@ class Answer:
                     "decode_worker_id": decode_worker_id,
                 },
             }
-        return self._sent(chunk, reason if stopped else (_LENGTH if at_limit else None))
+        # A prefill worker always stops after one token; only the client's own limit makes that the end.
+        return self._sent(chunk, None if reason == _LENGTH else reason)
 
     def next_chunk(self, decoded: JsonObject) -> JsonObject:
         """A chunk of the decode worker."""
@@ -78,15 +76,19 @@ class Answer:
         return self._sent(chunk, decoded.get("finish_reason"))
 
     def _sent(self, chunk: JsonObject, finish_reason: object) -> JsonObject:
-        self.request = self.request.with_generated(_token_ids(chunk))
+        self._generated += _token_ids(chunk)
+        prompt_tokens, completion_tokens = len(self._asked.token_ids), len(self._generated)
+        limit = self._asked.max_tokens
+        if finish_reason is None and limit is not None and completion_tokens >= limit:
+            # A worker may say so only in a chunk of its own, and die before it.
+            finish_reason = _LENGTH
         if finish_reason is not None:
             self.finished = True
-            completion_tokens = len(self.request.generated)
             chunk["finish_reason"] = finish_reason
             chunk["completion_usage"] = {
-                "prompt_tokens": self._prompt_tokens,
+                "prompt_tokens": prompt_tokens,
                 "completion_tokens": completion_tokens,
-                "total_tokens": self._prompt_tokens + completion_tokens,
+                "total_tokens": prompt_tokens + completion_tokens,
             }
         return chunk
 

@@ -1,7 +1,8 @@
 """The request path: decide, dispatch, hand over to decode, learn from the receipt."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 
 import structlog
 
@@ -43,48 +44,78 @@ class RouterService:
         self._metrics = metrics
         self._clock = clock
         self._decode_choice = DecodeChoice()
+        self._running: set[RequestId] = set()
         self._background: set[asyncio.Task[None]] = set()
 
-    async def handle(self, body: JsonObject, request_id: RequestId) -> AsyncIterator[JsonObject]:
+    async def handle(self, body: JsonObject, request_id: RequestId) -> AsyncGenerator[JsonObject, None]:
         """The answer's chunks. Workers that die on the way cost time, not the answer.
+
+        Closed or cancelled before the end, it stops the workers at once and frees what was recorded for the request.
 
         Raises:
             BadRequestError: the request itself is wrong.
             NoWorkerError: nobody is left to serve it.
             WorkerRefusedError: a worker answered with an error of its own.
         """
-        answer = Answer(RoutedRequest.read(body, request_id, self._state.context_tokens))
+        if not self._state.worker_ids():
+            raise NoWorkerError("no prefill worker is known yet")
+        request = RoutedRequest.read(body, self._unused_id(request_id), self._state.context_tokens)
+        self._running.add(request.request_id)
+        try:
+            async with aclosing(self._answer(Answer(request))) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self._running.remove(request.request_id)
+
+    async def _answer(self, answer: Answer) -> AsyncGenerator[JsonObject, None]:
         excluded: set[WorkerId] = set()
         for attempt in range(1, self._settings.max_attempts + 1):
-            try:
-                async for chunk in self._attempt(answer, frozenset(excluded), attempt):
-                    yield chunk
-            except WorkerGoneError as error:
-                log.warning("worker_lost", worker_id=error.worker_id, request_id=request_id, reason=str(error))
+            if attempt > 1:
                 self._metrics.count_retry()
+            try:
+                async with aclosing(self._attempt(answer, frozenset(excluded), attempt)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            except WorkerGoneError as error:
+                request_id = answer.request.request_id
+                log.warning("worker_lost", worker_id=error.worker_id, request_id=request_id, reason=str(error))
                 self._lose_worker(error.worker_id)
                 excluded.add(error.worker_id)
-            else:
+            if answer.finished:
                 return
         raise NoWorkerError(f"{self._settings.max_attempts} attempts ended with a lost worker")
 
-    async def _attempt(self, answer: Answer, excluded: frozenset[WorkerId], attempt: int) -> AsyncIterator[JsonObject]:
+    async def _attempt(
+        self, answer: Answer, excluded: frozenset[WorkerId], attempt: int
+    ) -> AsyncGenerator[JsonObject, None]:
         started_s = self._clock()
         request = answer.request
-        decided = self._state.decide(request, excluded=excluded, attempt=attempt, now_s=started_s)
         decode_worker_id = self._choose_decode(request, excluded)
-        self._announce(decided)
         try:
+            decided = self._state.decide(request, excluded=excluded, attempt=attempt, now_s=started_s)
+            self._announce(decided)
             prefilled = await self._prefill(request, decided)
             self._metrics.observe_ttft(self._clock() - started_s)
             yield answer.first_chunk(prefilled, decode_worker_id)
             if answer.finished or decode_worker_id is None:
                 return
-            async for decoded in self._decode(answer.request, prefilled, decode_worker_id):
-                yield answer.next_chunk(decoded)
+            async with aclosing(self._decode(answer.request, prefilled, decode_worker_id)) as chunks:
+                async for decoded in chunks:
+                    if not answer.finished:
+                        yield answer.next_chunk(decoded)
+            if not answer.finished:
+                raise WorkerGoneError(decode_worker_id, "its answer ended without a reason")
         finally:
-            if decode_worker_id is not None:
-                self._decode_choice.record_end(request.request_id)
+            self._decode_choice.record_end(request.request_id)
+
+    def _unused_id(self, request_id: RequestId) -> RequestId:
+        """The id, or one made from it while another request has it: clients may choose ids."""
+        unused, number = request_id, 1
+        while unused in self._running:
+            number += 1
+            unused = RequestId(f"{request_id}~{number}")
+        return unused
 
     def _choose_decode(self, request: RoutedRequest, excluded: frozenset[WorkerId]) -> WorkerId | None:
         if request.remaining_tokens == 1:
@@ -107,8 +138,9 @@ class RouterService:
         body = request.body_for(max_tokens=1, extra_args={PLAN_KEY: to_plain(decided.plan)})
         try:
             last: JsonObject | None = None
-            async for chunk in self._prefill_pool.generate(worker_id, body):
-                last = chunk
+            async with aclosing(self._prefill_pool.generate(worker_id, body)) as chunks:
+                async for chunk in chunks:
+                    last = chunk
             if last is None:
                 raise WorkerGoneError(worker_id, "its prefill reply was empty")
             prefilled = Prefilled.read(worker_id, last)
@@ -129,8 +161,9 @@ class RouterService:
         }
         worker_id = helper.worker.worker_id
         try:
-            async for _ in self._prefill_pool.generate(worker_id, body):
-                pass
+            async with aclosing(self._prefill_pool.generate(worker_id, body)) as chunks:
+                async for _ in chunks:
+                    pass
         except (WorkerGoneError, WorkerRefusedError) as error:
             log.warning("helper_failed", worker_id=worker_id, request_id=helper.task.for_request, reason=str(error))
             self._state.record_helper_failure(helper, self._clock())
@@ -141,12 +174,13 @@ class RouterService:
 
     async def _decode(
         self, request: RoutedRequest, prefilled: Prefilled, worker_id: WorkerId
-    ) -> AsyncIterator[JsonObject]:
+    ) -> AsyncGenerator[JsonObject, None]:
         body = request.body_for(max_tokens=request.remaining_tokens, extra_args={})
         body["prefill_result"] = {"disaggregated_params": prefilled.disaggregated_params}
         try:
-            async for chunk in self._decode_pool.generate(worker_id, body):
-                yield chunk
+            async with aclosing(self._decode_pool.generate(worker_id, body)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         except WorkerRefusedError as error:
             if PREFILL_GONE in error.reason:
                 raise WorkerGoneError(prefilled.handover.prefill_worker_id, error.reason) from error

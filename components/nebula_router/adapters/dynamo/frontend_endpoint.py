@@ -1,6 +1,8 @@
 """The endpoint that Dynamo's frontend sends tokenized requests to."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import structlog
 from dynamo.llm.exceptions import HttpError, InvalidArgument
@@ -21,24 +23,46 @@ class FrontendEndpoint:
         self._service = service
 
     # Dynamo looks the second parameter up by this name.
-    async def generate(self, request: JsonObject, context: Context) -> AsyncIterator[JsonObject]:
-        """
+    async def generate(self, request: JsonObject, context: Context) -> AsyncGenerator[JsonObject, None]:
+        """Ends as soon as the client goes away, although Dynamo itself would look only between two chunks.
+
         Raises:
             InvalidArgument: becomes a 400 with the text.
             HttpError: 503 without workers, 502 when a worker refused.
         """
         request_id = RequestId(context.id())
+        chunks: asyncio.Queue[JsonObject | None] = asyncio.Queue()
+        serving = asyncio.create_task(self._serve(request, request_id, chunks))
+        serving.add_done_callback(lambda _: chunks.put_nowait(None))
+        stopped = asyncio.ensure_future(context.async_killed_or_stopped())
+        stopped.add_done_callback(lambda _: serving.cancel())
         try:
-            async for chunk in self._service.handle(request, request_id):
-                if context.is_stopped():
-                    log.info("request_cancelled", request_id=request_id)
-                    return
+            while (chunk := await chunks.get()) is not None:
                 yield chunk
-        except BadRequestError as error:
-            raise InvalidArgument(str(error)) from error
-        except NoWorkerError as error:
-            log.error("request_failed", request_id=request_id, reason=str(error))
-            raise HttpError(503, str(error)) from error
-        except WorkerRefusedError as error:
-            log.error("request_failed", request_id=request_id, reason=str(error))
-            raise HttpError(502, str(error)) from error
+            if serving.cancelled():
+                log.info("request_cancelled", request_id=request_id)
+            else:
+                _raise_translated(request_id, serving)
+        finally:
+            stopped.cancel()
+            serving.cancel()
+
+    async def _serve(
+        self, request: JsonObject, request_id: RequestId, chunks: asyncio.Queue[JsonObject | None]
+    ) -> None:
+        async with aclosing(self._service.handle(request, request_id)) as answer:
+            async for chunk in answer:
+                chunks.put_nowait(chunk)
+
+
+def _raise_translated(request_id: RequestId, served: asyncio.Task[None]) -> None:
+    try:
+        served.result()
+    except BadRequestError as error:
+        raise InvalidArgument(str(error)) from error
+    except NoWorkerError as error:
+        log.error("request_failed", request_id=request_id, reason=str(error))
+        raise HttpError(503, str(error)) from error
+    except WorkerRefusedError as error:
+        log.error("request_failed", request_id=request_id, reason=str(error))
+        raise HttpError(502, str(error)) from error
