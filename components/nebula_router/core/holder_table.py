@@ -88,6 +88,10 @@ class HolderTable:
         self._use += 1
         self._last_used[rows] = self._use
 
+    def has_room(self, num_rows: int) -> bool:
+        """Whether so many can be allocated without any making room."""
+        return len(self) + num_rows <= self.max_rows
+
     def allocate(self, kind: Kind, num_rows: int) -> IntArray:
         """New rows that nobody holds, as recently used as those touched last.
 

@@ -11,8 +11,9 @@ from nebula_protocol.events import BlockEntry, SegmentEntry
 from nebula_protocol.hashing import HashArray
 from nebula_protocol.ids import DomainId, PrefixKey, RemovalReason, RequestId, SegmentHash, Tier, WorkerWithDpRank
 from nebula_router.core.block_names import BlockNames
-from nebula_router.core.claims import ClaimBook, HolderClaim
+from nebula_router.core.claims import ClaimBook
 from nebula_router.core.evidence import LostBlocks, LostSegment
+from nebula_router.core.holder_claim import HolderClaim
 from nebula_router.core.holder_table import HolderTable, Kind
 from nebula_router.core.holders import Holder, Holders
 from nebula_router.core.key_map import ABSENT, BoolArray, IntArray
@@ -50,7 +51,7 @@ class Index:
         self.table = HolderTable(max_entries)
         self.blocks = PrefixBlocks(self.table)
         self.segments = SegmentEntries(self.table)
-        self.claims = ClaimBook(self.table, ttl_s)
+        self.claims = ClaimBook(self.table, self.blocks, ttl_s)
         self.holders = Holders(max_holders)
         self._names: dict[int, BlockNames] = {}
         self._next_sweep_s = -np.inf
@@ -92,8 +93,9 @@ class Index:
             on_host = rows[(placed.tiers[part] & ON_HOST) != 0]
             self.table.device[holder.word][on_device] |= holder.bit
             self.table.host[holder.word][on_host] |= holder.bit
-            self.claims.settle_blocks(holder, on_device)
+            self.claims.blocks.settle(holder, on_device)
             own.put(placed.names[part], rows)
+        self.claims.blocks.enter_reached()
         for entry in segments:
             self.store_segment(holder, entry.domain_id, entry.segment_hash, entry.num_tokens)
         self.table.release_empty(self.table.used_rows())
@@ -113,14 +115,17 @@ class Index:
             own.mark_unplaced(names.tolist())
             return None
         names = names[: len(run)]
+        if tier is Tier.DEVICE:
+            self.claims.advance_blocks(holder, run)
         rows = self.blocks.find_or_add(run)
         if tier is Tier.DEVICE:
-            self.claims.settle_blocks(holder, rows)
+            self.claims.blocks.settle(holder, rows)
         num_new = self._add_bits(self._column(tier), holder, rows)
         own.put(names, rows)
         early = own.take_early(names)
         if early is not None:
             self._add_bits(self.table.host, holder, rows[early])
+        self.claims.blocks.enter_reached()
         return num_new
 
     def store_host_blocks(self, holder: Holder, names: HashArray, now_s: float) -> int:
@@ -164,7 +169,7 @@ class Index:
     def store_segment(self, holder: Holder, domain_id: DomainId, segment_hash: SegmentHash, num_tokens: int) -> bool:
         """Whether it was not there before."""
         row = int(self.segments.find_or_add(domain_id, ((segment_hash, num_tokens),))[0])
-        self.claims.settle_segment(holder, row)
+        self.claims.segments.settle(holder, row)
         is_new = not self.has_segment(holder, row)
         self.table.host[holder.word, row] |= holder.bit
         return is_new
@@ -178,7 +183,7 @@ class Index:
             return Removal(0)
         was_there = self.has_segment(holder, row)
         self.table.host[holder.word, row] &= ~holder.bit
-        self.claims.disprove_segment(holder, row)
+        self.claims.segments.disprove(holder, row)
         num_tokens = self.segments.identity_of(row).num_tokens
         if self.table.release_empty(np.array([row], dtype=np.int64)):
             return Removal(int(was_there), LostSegment(domain_id, segment_hash, num_tokens, reason))
@@ -204,7 +209,7 @@ class Index:
         """O(capacity)."""
         rows = self.table.used_rows()
         was_there = self._remove_bits(self.table.device, holder, rows)
-        self.claims.disprove_blocks(holder, rows)
+        self.claims.disprove_all_blocks(holder, rows)
         self._names[holder.slot].retain((self.table.host | self.table.leaving)[holder.word], holder.bit)
         self.table.release_empty(rows)
         return Removal(int(np.count_nonzero(was_there)))
@@ -213,7 +218,7 @@ class Index:
         """Blocks and segments. O(capacity)."""
         rows = self.table.used_rows()
         was_there = self._remove_bits(self.table.host, holder, rows)
-        self.claims.disprove_segments(holder)
+        self.claims.disprove_all_segments(holder)
         self._names[holder.slot].retain((self.table.device | self.table.leaving)[holder.word], holder.bit)
         self.table.release_empty(rows)
         return Removal(int(np.count_nonzero(was_there)))
@@ -223,13 +228,16 @@ class Index:
     def claim_blocks(
         self, holder: Holder, request_id: RequestId, run: BlockRun, known_rows: IntArray, ready_at_s: float
     ) -> HolderClaim:
-        """Claims those of the blocks that are not on the holder's device tier. `known_rows` are those of the first."""
-        limit = self.table.max_batch
-        if len(run) > limit:
-            run, known_rows = run[:limit], known_rows[:limit]
-        rows = self.blocks.find_or_add(run, known_rows)
-        absent = (self.table.device[holder.word].take(rows) & holder.bit) == 0
-        return self.claims.open(holder, request_id, rows[absent], ready_at_s)
+        """Claims those of the blocks that are not on the holder's device tier.
+
+        Args:
+            known_rows: of the leading blocks that have one; the block behind them has none.
+        """
+        claim = self.claims.open(holder, request_id, ready_at_s)
+        self.claims.blocks.claim(claim, known_rows)
+        if len(known_rows) < min(len(run), self.table.max_batch):
+            self.claims.blocks.defer(claim, run[len(known_rows) : self.table.max_batch])
+        return claim
 
     def claim_segments(
         self, claim: HolderClaim, domain_id: DomainId, segments: Sequence[tuple[SegmentHash, int]], ready_at_s: float
@@ -326,5 +334,5 @@ class Index:
         return LostBlocks(tuple(keys), tuple(self.blocks.depths_of(rows).tolist()), holder.block_size_tokens, reason)
 
     def _forget_segments(self, rows: IntArray) -> None:
-        self.claims.forget_segments(rows.tolist())
+        self.claims.segments.forget(rows.tolist())
         self.segments.forget(rows)

@@ -71,7 +71,12 @@ def _leading_rows(index: Index, keys: HashArray) -> IntArray:
     if not len(missing) and len(keys) > _FIRST_BLOCKS:
         rows = np.concatenate([rows, index.blocks.find(keys[_FIRST_BLOCKS:])])
         missing = np.flatnonzero(rows == ABSENT)
-    return rows[: missing[0]] if len(missing) else rows
+    if not len(missing):
+        return rows
+    first_missing = int(missing[0])
+    if index.claims.blocks.reach(int(keys[first_missing])):
+        return _leading_rows(index, keys)
+    return rows[:first_missing]
 
 
 def _prefix_runs(index: Index, leading: IntArray) -> tuple[IntArray, IntArray]:
@@ -135,7 +140,7 @@ def _segment_states(
     if claimed.any():
         pending = _slot_bits(index.table.claimed, rows, columns.slots) & ~stored
         for number, column in np.argwhere(pending).tolist():
-            claim = index.claims.owners_of(int(rows[number]))[int(columns.slots[column])]
+            claim = index.claims.segments.owners_of(int(rows[number]))[int(columns.slots[column])]
             at = found[number]
             if claim.in_flight:
                 states[at, column] = IN_FLIGHT

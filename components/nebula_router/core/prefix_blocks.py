@@ -8,9 +8,7 @@ import numpy.typing as npt
 
 from nebula_protocol.hashing import HashArray, accumulate_prefix, prefix_keys
 from nebula_router.core.holder_table import HolderTable, Kind, grown
-from nebula_router.core.key_map import IntArray, KeyMap
-
-_NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
+from nebula_router.core.key_map import ABSENT, IntArray, KeyMap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +46,7 @@ class BlockRun:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getitem__(self, part: slice) -> Self:
+    def __getitem__(self, part: slice | IntArray) -> Self:
         return type(self)(self.keys[part], self.accumulators[part], self.depths[part], self.block_size_tokens)
 
 
@@ -69,29 +67,25 @@ class PrefixBlocks:
         """Shape [keys]; `ABSENT` where nobody has the block."""
         return self._rows.find(keys)
 
-    def find_or_add(self, run: BlockRun, known_rows: IntArray = _NO_ROWS) -> IntArray:
-        """The blocks' rows, made where they are missing, and now the most recently used.
-
-        Args:
-            run: at most `HolderTable.max_batch` blocks.
-            known_rows: of the first blocks, if looked up already.
-        """
-        num_known = len(known_rows)
-        self._table.touch(known_rows)
-        new = self._table.allocate(Kind.BLOCK, len(run) - num_known)
+    def find_or_add(self, run: BlockRun) -> IntArray:
+        """The rows of at most `HolderTable.max_batch` blocks, made where missing, and now the most recently used."""
+        if not self._table.has_room(len(run)):
+            # Those that are here must not be what makes room for the others.
+            found = self.find(run.keys)
+            self._table.touch(found[found != ABSENT])
+        new = self._table.allocate(Kind.BLOCK, len(run))
         if self._table.capacity > len(self._keys):
             self._grow()
-        keys = run.keys[num_known:]
-        rows = self._rows.setdefault(keys, new)
+        rows = self._rows.setdefault(run.keys, new)
         is_new = rows == new
         if is_new.all():
-            self._describe(new, keys, run.accumulators[num_known:], run.depths[num_known:])
+            self._describe(new, run)
         else:
             self._table.take_back(Kind.BLOCK, new[~is_new])
             made = np.flatnonzero(is_new)
-            self._describe(new[made], keys[made], run.accumulators[num_known:][made], run.depths[num_known:][made])
-            self._table.touch(rows)
-        return np.concatenate([known_rows, rows]) if num_known else rows
+            self._describe(new[made], run[made])
+        self._table.touch(rows)
+        return rows
 
     def keys_of(self, rows: IntArray) -> HashArray:
         return self._keys.take(rows)
@@ -106,12 +100,10 @@ class PrefixBlocks:
         """The rows are about to be released."""
         self._rows.pop(self._keys.take(rows))
 
-    def _describe(
-        self, rows: IntArray, keys: HashArray, accumulators: HashArray, depths: npt.NDArray[np.int32]
-    ) -> None:
-        self._keys[rows] = keys
-        self._accumulators[rows] = accumulators
-        self._depths[rows] = depths
+    def _describe(self, rows: IntArray, run: BlockRun) -> None:
+        self._keys[rows] = run.keys
+        self._accumulators[rows] = run.accumulators
+        self._depths[rows] = run.depths
 
     def _grow(self) -> None:
         self._keys = grown(self._keys, self._table.capacity)

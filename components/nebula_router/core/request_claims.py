@@ -7,13 +7,12 @@ import numpy as np
 from nebula_protocol.ids import RemovalReason, RequestId, WorkerWithDpRank
 from nebula_protocol.plan import Plan, Source
 from nebula_protocol.receipt import FallbackReason, Receipt, SegmentOutcome
-from nebula_router.core.claims import HolderClaim
+from nebula_router.core.holder_claim import HolderClaim
 from nebula_router.core.holders import Holder
 from nebula_router.core.index import Index
 from nebula_router.core.lookup import Lookup
 from nebula_router.core.plan_answer import PlanAnswer
 
-_NO_ROWS = np.zeros(0, dtype=np.int64)
 _NOT_THERE = frozenset({FallbackReason.NOT_THERE, FallbackReason.TOKENS_DIFFER, FallbackReason.DOMAIN_DIFFERS})
 """Fallbacks that say that a holder does not have what the index believes."""
 
@@ -29,8 +28,7 @@ class RequestClaims:
         index, plan = self._index, answer.plan
         target = index.holders.get(plan.target)
         if target is not None:
-            known_rows = lookup.rows if lookup.table_version == index.table.version else _NO_ROWS
-            claim = index.claim_blocks(target, plan.request_id, lookup.run, known_rows, answer.completion_at_s)
+            claim = index.claim_blocks(target, plan.request_id, lookup.run, lookup.rows, answer.completion_at_s)
             self._claim_segments(claim, plan, answer.computed_segments, answer.completion_at_s)
             self._claim_segments(claim, plan, answer.copied_segments, answer.runnable_at_s)
         for helper in answer.helpers:
@@ -77,7 +75,7 @@ class RequestClaims:
 
     def _claim_at(self, holder: Holder, request_id: RequestId, ready_at_s: float) -> HolderClaim:
         claims = self._index.claims
-        return claims.of_request(request_id, holder) or claims.open(holder, request_id, _NO_ROWS, ready_at_s)
+        return claims.of_request(request_id, holder) or claims.open(holder, request_id, ready_at_s)
 
     def _claim_segments(self, claim: HolderClaim, plan: Plan, indices: Iterable[int], ready_at_s: float) -> None:
         segments = [plan.segments[at] for at in indices]
@@ -116,10 +114,11 @@ class RequestClaims:
         """Segments that were expected here and that the holder did not keep."""
         index = self._index
         kept = {outcome.segment_hash for outcome in stored}
-        for row in claim.ready_at_s:
-            if (
-                index.claims.owner_of(row, claim.holder) is claim
-                and index.segments.identity_of(row).segment_hash not in kept
-            ):
-                index.claims.settle_segment(claim.holder, row)
-                index.table.release_empty(np.array([row], dtype=np.int64))
+        unkept = [
+            row
+            for row in index.claims.segments.owned_by(claim)
+            if index.segments.identity_of(row).segment_hash not in kept
+        ]
+        for row in unkept:
+            index.claims.segments.settle(claim.holder, row)
+        index.table.release_empty(np.array(unkept, dtype=np.int64))

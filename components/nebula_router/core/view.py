@@ -155,7 +155,8 @@ class ClusterView:
         same worker before.
         """
         lookup, domain_id = self._last_lookup, answer.plan.domain_id
-        if lookup is None or lookup.layout is not layout or lookup.domain_id != domain_id:
+        is_fresh = lookup is not None and lookup.table_version == self._index.table.version
+        if lookup is None or not is_fresh or lookup.layout is not layout or lookup.domain_id != domain_id:
             lookup = look_up(self._index, layout, domain_id, _blocks_salt(domain_id), self._columns_of(()))
         self._requests.record_dispatch(lookup, answer)
         self._last_lookup = None
