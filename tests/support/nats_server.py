@@ -21,10 +21,10 @@ class _Ports(msgspec.Struct):
 
 
 class NatsServerProcess:
-    """Listens on a free loopback port of its own choice."""
+    """Listens on loopback, on a free port of its own choice unless one is given."""
 
-    def __init__(self, folder: Path) -> None:
-        command = (find_nats_server(), "--addr", "127.0.0.1", "--port", "-1", "--ports_file_dir", str(folder))
+    def __init__(self, folder: Path, port: int = -1) -> None:
+        command = (find_nats_server(), "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(folder))
         self._process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.url = self._await_url(folder)
 
