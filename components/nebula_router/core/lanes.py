@@ -26,6 +26,8 @@ class Lanes:
     """Shape [W] (or [1] for a single engine)."""
 
     free_in_s: FloatArray
+    turn_in_s: FloatArray
+    drained_in_s: FloatArray
     late_from_s: FloatArray
     late_free_in_s: FloatArray
     queued_tokens: FloatArray
@@ -38,6 +40,8 @@ class Lanes:
     def of(cls, load: LoadSnapshot, fleet: Fleet, step_s: FloatArray) -> Self:
         return cls(
             free_in_s=load.free_in_s,
+            turn_in_s=load.turn_in_s,
+            drained_in_s=load.drained_in_s,
             late_from_s=load.late_from_s,
             late_free_in_s=load.late_free_in_s,
             queued_tokens=load.queued_tokens,
@@ -52,6 +56,8 @@ class Lanes:
         only = slice(index, index + 1)
         return Lanes(
             free_in_s=self.free_in_s[only],
+            turn_in_s=self.turn_in_s[only],
+            drained_in_s=self.drained_in_s[only],
             late_from_s=self.late_from_s[only],
             late_free_in_s=self.late_free_in_s[only],
             queued_tokens=self.queued_tokens[only],
@@ -64,18 +70,19 @@ class Lanes:
     def timeline(self, arrive_in_s: FloatArray, step_tokens: FloatArray, marginal_s: FloatArray) -> Timeline:
         """From the arrival of the last copy (minus infinity without copies) and the engine's work to the completion.
 
-        completion = max(engine free, arrival) + step floors + marginal time. Until its copies are there a request does
-        not hold the engine: those behind it run, and those in front that wait as well come first only if theirs arrive
-        before. The tokens in front share the floor of the step in which they meet this request.
+        completion = start + step floors + marginal time. A request that is runnable in time shares the last step of
+        those in front of it, and the floor of that step. One whose copies come later does not hold the engine: it
+        starts when they are there and the engine is done with those in front, and with those that waited longer for
+        theirs.
 
         score = completion + (price + co-batched requests) * marginal time. Those that share its step wait for its work;
         what it costs the requests to come is the price of engine time (`WorkPrice`). Step floors are not charged: on an
         engine that others wait for, the next step comes with or without this request.
         """
-        free_in_s = np.where(arrive_in_s >= self.late_from_s, self.late_free_in_s, self.free_in_s)
-        in_turn = arrive_in_s <= free_in_s
+        in_turn = arrive_in_s <= self.turn_in_s
+        engine_free_s = np.where(arrive_in_s >= self.late_from_s, self.late_free_in_s, self.drained_in_s)
+        start_in_s = np.where(in_turn, self.free_in_s, np.maximum(arrive_in_s, engine_free_s))
         num_steps = np.ceil((in_turn * self.queued_tokens + step_tokens) / self.max_step_tokens)
-        start_in_s = np.maximum(arrive_in_s, free_in_s)
         engine_s = num_steps * self.step_s + marginal_s
         completion_s = start_in_s + engine_s
         score = completion_s + (self.work_price + in_turn * self.co_batched) * marginal_s

@@ -118,16 +118,20 @@ class LoadTracker:
         rows = columns.rows_of(workers)
         # A step that is overdue is expected to last as long again as it is overdue already: right for steps that the
         # fit underrates, and it makes a worker that hangs less and less attractive.
-        free_in_s = np.abs(columns.step_ends_at_s - now_s) * columns.running + columns.queued_s
+        step_rest_s = np.abs(columns.step_ends_at_s - now_s) * columns.running
+        free_in_s = step_rest_s + columns.queued_s
         work_price = self._price.price(free_in_s[columns.known_rows], now_s)
-        free_in_s = free_in_s[rows]
+        step_rest_s = step_rest_s[rows]
+        drained_in_s = step_rest_s + columns.drained_s[rows]
         return LoadSnapshot(
             workers=workers,
-            free_in_s=free_in_s,
+            free_in_s=free_in_s[rows],
             queued_tokens=columns.queued_tokens[rows],
             co_batched=columns.co_batched[rows],
-            late_from_s=columns.late_from_s[rows] - now_s,
-            late_free_in_s=np.maximum(free_in_s, columns.late_clear_at_s[rows] - now_s),
+            turn_in_s=step_rest_s + columns.turn_s[rows],
+            drained_in_s=drained_in_s,
+            late_from_s=columns.late_from_at_s[rows] - now_s,
+            late_free_in_s=np.maximum(drained_in_s, columns.late_clear_at_s[rows] - now_s),
             recent_work_s=self._price.recent_s[rows],
             cost_factor=self._factors[rows],
             link_out_busy_s=self._links.out_busy_s(rows, now_s),

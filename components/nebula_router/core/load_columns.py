@@ -9,8 +9,9 @@ from nebula_protocol.ids import WorkerWithDpRank
 from nebula_router.core.shadow_engine import QueueSummary
 
 RowArray = npt.NDArray[np.intp]
-_NEVER_S = float("inf")
 _FREE_ROWS = 16
+# In the order of the columns; an idle engine's times of late requests are infinite.
+_EMPTY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf, -np.inf, np.inf])
 
 
 class LoadColumns:
@@ -25,7 +26,7 @@ class LoadColumns:
         self._last_rows: RowArray = np.zeros(0, dtype=np.intp)
         self.num_rows = 0
         # One row of this matrix is one column of the snapshot.
-        self._values = np.zeros((8, 0))
+        self._values = np.zeros((len(_EMPTY), 0))
         self._grow()
 
     def _grow(self) -> None:
@@ -34,11 +35,9 @@ class LoadColumns:
         grown = np.zeros((len(self._values), self.num_rows))
         grown[:, : self._values.shape[1]] = self._values
         self._values = grown
-        self.step_ends_at_s, self.running, self.queued_s, self.queued_tokens = grown[:4]
-        self.co_batched, self.late_from_s, self.late_clear_at_s, self.stale_at_s = grown[4:]
-        fresh = slice(0 if first == 1 else first, None)
-        self.late_from_s[fresh] = _NEVER_S
-        self.stale_at_s[fresh] = _NEVER_S
+        self.step_ends_at_s, self.running, self.queued_s, self.queued_tokens, self.co_batched = grown[:5]
+        self.turn_s, self.drained_s, self.late_from_at_s, self.late_clear_at_s, self.stale_at_s = grown[5:]
+        grown[:, 0 if first == 1 else first :] = _EMPTY[:, None]
         self._spare.extend(range(self.num_rows - 1, first - 1, -1))
 
     def add(self, worker: WorkerWithDpRank) -> int:
@@ -55,9 +54,7 @@ class LoadColumns:
         """Empties and frees the worker's row, and returns it."""
         row = self._row_of.pop(worker)
         del self._worker_of[row]
-        self._values[:, row] = 0.0
-        self.late_from_s[row] = _NEVER_S
-        self.stale_at_s[row] = _NEVER_S
+        self._values[:, row] = _EMPTY
         self._spare.append(row)
         self._forget_rows()
         return row
@@ -82,7 +79,9 @@ class LoadColumns:
             summary.queued_s,
             summary.queued_tokens,
             summary.co_batched,
-            summary.late_from_s,
+            summary.turn_s,
+            summary.drained_s,
+            summary.late_from_at_s,
             summary.late_clear_at_s,
             summary.stale_at_s,
         )

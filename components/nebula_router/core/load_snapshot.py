@@ -23,11 +23,15 @@ class LoadSnapshot:
     """Tokens in front, running step excluded, for counting the steps."""
     co_batched: FloatArray
     """Requests that would share their step with a new one, and so wait for its work too."""
+    turn_in_s: FloatArray
+    """Until that step begins. A request that is not runnable by then has missed it."""
+    drained_in_s: FloatArray
+    """Until those in front are served, floors of their steps included."""
     late_from_s: FloatArray
-    """When the first outstanding request becomes runnable that still waits for segments; infinite without any. A new
+    """Until the first outstanding request becomes runnable that still waits for segments; infinite without any. A new
     request that becomes runnable after that has those in front of it as well."""
     late_free_in_s: FloatArray
-    """`free_in_s` with those in front too."""
+    """`drained_in_s` with those in front too."""
     recent_work_s: FloatArray
     """Engine seconds dispatched lately (decaying), for spreading where nothing else tells workers apart."""
     cost_factor: FloatArray

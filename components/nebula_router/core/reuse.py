@@ -44,8 +44,8 @@ class ReuseOptions:
     flying_here: BoolArray
     """Shape [R, W]: it is being computed or fetched at the worker itself, and that is sooner than a copy."""
     behind: BoolArray
-    """Shape [R, W]: covered by the worker's expected prefix, but the request that is to compute it there waits for
-    something itself and would come after this one."""
+    """Shape [R, W]: covered by the prefix that the worker is expected to have, and still being computed there. The
+    prefix is of use only when that is done: not in the same step, and least of all before the other request's turn."""
     prefix_in_s: FloatArray
     """Shape [W]: when the last of those is there; minus infinity for none."""
     arrive_in_s: FloatArray
@@ -57,14 +57,15 @@ def compute_saving(
 ) -> FloatArray:
     """What loading saves over computing in context, spans [R] on workers [W].
 
-    Spared are the tokens behind the prefix hit and behind the first k of the segment (LegoLink); of them, a share
+    Spared are a segment's tokens behind the prefix hit but for the first k of them (LegoLink), or of them a share
     1 - recompute_ratio (CacheBlend). A token at position p costs a + b * (p + 1/2), so a run of n around the middle m
     costs n * (a + b * m).
     """
     fleet, ends = question.fleet, spans.ends[:, None]
     saving = np.empty((3, len(spans.ends), len(prefix_tokens)))
     tokens, pairs, time_s = saving
-    first = np.maximum(spans.starts[:, None] + fleet.recompute_tokens, prefix_tokens)
+    first = np.maximum(spans.starts[:, None], prefix_tokens)
+    first += fleet.recompute_tokens
     np.minimum(first, ends, out=first)
     np.multiply(ends - first, fleet.reused_ratio, out=tokens)
     first += ends
@@ -134,8 +135,7 @@ def _options(
     ends_s = np.maximum(left_s, question.load.link_in_busy_s + duration_s)
     behind = np.zeros_like(flying)
     if flying.any():
-        in_turn_s = question.load.free_in_s + costs.step_s
-        behind = flying & (spans.ends[:, None] <= prefix_tokens) & (ready_in_s > in_turn_s)
+        behind = flying & (spans.ends[:, None] <= prefix_tokens)
         flying &= ready_in_s <= left_s + fleet.link_floor_s
         np.copyto(ends_s, ready_in_s - fleet.link_floor_s, where=flying)
     movable = (pays & (ends_s < np.inf)) > here

@@ -29,7 +29,7 @@ def draft_target(question: PlanQuestion, estimates: Estimates, column: int, esti
     """Sources on one worker as its estimate assumed them.
 
     A segment that the prefix hit covers is LOCAL: the worker prefers the prefix, and should that be gone, it may still
-    have the segment. It is JOIN with the target itself where the prefix is yet to be computed by a request that waits.
+    have the segment. It is JOIN with the target itself while the prefix is still being computed.
     """
     prefix_tokens = int(estimates.work.prefix_tokens[column])
     segments = question.layout.segments if question.settings.pic else ()
@@ -66,7 +66,7 @@ def find_missing(question: PlanQuestion, estimates: Estimates, draft: TargetDraf
             continue
         seen.add(segment.segment_hash)
         end = min(segment.end, last)
-        first = min(max(segment.start + recompute_tokens, draft.prefix_tokens), end)
+        first = min(max(segment.start, draft.prefix_tokens) + recompute_tokens, end)
         tokens = (end - first) * reused_ratio
         pairs = tokens * (0.5 * (end + first))
         saved_s = tokens * net_s_per_token + pairs * s_per_pair
