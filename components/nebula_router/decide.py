@@ -1,19 +1,20 @@
 """The router's one state and its decision: cut, look up, plan, record, with nothing awaited in between."""
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
-from nebula_protocol.card import WorkerCard
 from nebula_protocol.cutter import cut_prompt
 from nebula_protocol.cutting import CutterConfig
 from nebula_protocol.domain import tenant_domain
 from nebula_protocol.errors import SpanError
 from nebula_protocol.events import Decision
 from nebula_protocol.hashing import hash_blocks
-from nebula_protocol.ids import DomainId, WorkerId, WorkerWithDpRank
+from nebula_protocol.ids import DomainId, SegmentHash, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import PromptLayout
 from nebula_protocol.lineage import lineage_of
 from nebula_protocol.messages import StateChunk
@@ -26,13 +27,15 @@ from nebula_router.core.plan_answer import HelperWork, PlanAnswer
 from nebula_router.core.plan_question import PlannerSettings, PlanQuestion
 from nebula_router.core.planner import plan_prefill
 from nebula_router.core.view import ClusterView
-from nebula_router.core.worker_profile import WorkerProfile, profiles_of
+from nebula_router.core.worker_profile import WorkerProfile
 from nebula_router.errors import BadRequestError, NoWorkerError
 from nebula_router.ports import BlockHasher
 from nebula_router.request import RoutedRequest
 from nebula_router.settings import RouterSettings
 
 _US_PER_S = 1e6
+# Plans that are remembered for telling who computed a segment first.
+_MAX_RECENT_PLANS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,11 @@ class RouterState:
             wait_slack_ratio=settings.wait_slack_ratio,
         )
         self._loads = LoadTracker()
-        self._cards: dict[WorkerId, WorkerCard] = {}
+        self._profiles: dict[WorkerWithDpRank, WorkerProfile] = {}
         self._fleet = Fleet.of(())
+        self._fleet_profiles: list[WorkerProfile] = []
         self._domain_id = DomainId("")
+        self._recent_plans: deque[Plan] = deque(maxlen=_MAX_RECENT_PLANS)
         self.view = ClusterView(
             max_entries=settings.max_index_entries, max_holders=settings.max_workers, ttl_s=settings.ttl_s
         )
@@ -94,15 +99,21 @@ class RouterState:
 
     @property
     def context_tokens(self) -> int:
-        """The longest prompt with its answer that some worker takes."""
-        return max((card.context_tokens for card in self._cards.values()), default=0)
+        """The longest prompt with its answer that some worker takes; 0 without workers."""
+        return max((profile.card.context_tokens for profile in self._fleet_profiles), default=0)
 
     @property
     def block_size_tokens(self) -> int:
-        return next(iter(self._cards.values())).domain.block_size_tokens
+        """
+        Raises:
+            IndexError: no worker is known.
+        """
+        return self._fleet_profiles[0].card.domain.block_size_tokens
 
     def worker_ids(self) -> frozenset[WorkerId]:
-        return frozenset(self._cards)
+        """Workers that requests may be placed on."""
+        self._follow_view()
+        return frozenset(worker.worker_id for worker in self._fleet.workers)
 
     def apply_state(self, chunks: Sequence[StateChunk], now_s: float) -> Applied:
         """Takes over a new worker, or a known one's full state.
@@ -112,33 +123,38 @@ class RouterState:
             TooManyWorkersError: the worker is new, and there is no room for it.
         """
         applied = self.view.apply_state(chunks, now_s)
-        card = chunks[0].card
-        self._cards[card.worker_id] = card
-        for profile in profiles_of(card):
-            self._loads.put_worker(profile)
-        self._rebuild_fleet()
+        self._take_profiles()
         return applied
 
     def remove_worker(self, worker_id: WorkerId) -> None:
         """Forgets everything about a worker that left or was lost."""
         self.view.remove_worker(worker_id)
-        card = self._cards.pop(worker_id, None)
-        if card is None:
-            return
-        for profile in profiles_of(card):
-            self._loads.remove_worker(profile.worker)
-        self._rebuild_fleet()
+        self._follow_view()
 
-    def _rebuild_fleet(self) -> None:
+    def _follow_view(self) -> None:
+        """The view drops a worker by itself when it sees that another process answers under its id."""
+        if self.view.num_workers != len(self._profiles):
+            self._take_profiles()
+
+    def _take_profiles(self) -> None:
+        profiles = {profile.worker: profile for profile in self.view.profiles()}
+        for worker in self._profiles.keys() - profiles.keys():
+            self._loads.remove_worker(worker)
+        for worker, profile in profiles.items():
+            if profile != self._profiles.get(worker):
+                self._loads.put_worker(profile)
+        self._profiles = profiles
+        self._choose_fleet()
+
+    def _choose_fleet(self) -> None:
         """The workers of the largest domain: KV of another one (an upgrade under way) means nothing to them."""
         by_domain: dict[DomainId, list[WorkerProfile]] = {}
-        for worker_id in sorted(self._cards):
-            card = self._cards[worker_id]
-            by_domain.setdefault(card.domain.domain_id, []).extend(profiles_of(card))
-        self._domain_id, profiles = max(
+        for profile in self._profiles.values():
+            by_domain.setdefault(profile.card.domain.domain_id, []).append(profile)
+        self._domain_id, self._fleet_profiles = max(
             by_domain.items(), key=lambda item: (len(item[1]), item[0]), default=(DomainId(""), [])
         )
-        self._fleet = Fleet.of(profiles)
+        self._fleet = Fleet.of(self._fleet_profiles)
 
     # ---- requests ----
 
@@ -150,7 +166,8 @@ class RouterState:
             NoWorkerError: no worker can take the prompt.
         """
         started_s = time.perf_counter()
-        if not self._cards:
+        self._follow_view()
+        if not self._fleet_profiles:
             raise NoWorkerError("no prefill worker is known yet")
         pic = self._pic if request.options.pic is None else request.options.pic
         domain_id = tenant_domain(self._domain_id, request.options.cache_salt)
@@ -208,6 +225,7 @@ class RouterState:
 
     def _record(self, layout: PromptLayout, answer: PlanAnswer, now_s: float) -> None:
         request_id, target = answer.plan.request_id, answer.plan.target
+        self._recent_plans.append(answer.plan)
         self.view.record_dispatch(layout, answer)
         self._loads.record_dispatch(request_id, target, answer.work, runnable_at_s=answer.runnable_at_s, now_s=now_s)
         for helper in answer.helpers:
@@ -219,18 +237,34 @@ class RouterState:
         """Corrects view and load by what really happened."""
         repeated_tokens = self._repeated_tokens(decided, receipt)
         self.view.record_receipt(decided.plan, receipt, now_s)
-        self._loads.record_receipt(receipt.request_id, receipt.worker, receipt.work, now_s=now_s)
+        self._loads.record_receipt(decided.plan.request_id, decided.plan.target, receipt.work, now_s=now_s)
         return Learned(repeated_tokens=repeated_tokens)
 
     def _repeated_tokens(self, decided: Decided, receipt: Receipt) -> int:
-        """Of the segments that were unknown at the decision, those computed here that others turn out to have."""
-        return sum(
-            outcome.end - outcome.start - outcome.prefix_tokens
-            for index, outcome in enumerate(receipt.segments)
-            if index in decided.unknown_segments
-            and outcome.done is Source.COMPUTE
-            and self.view.is_held_elsewhere(decided.domain_id, outcome.segment_hash, receipt.worker)
-        )
+        """Of the segments that were unknown at the decision, those computed here that others turn out to have.
+
+        Not those that another worker has because of a later decision: then this one was the first to compute it.
+        """
+        plan = decided.plan
+        unknown = {plan.segments[index].segment_hash for index in decided.unknown_segments}
+        repeated = {
+            outcome.segment_hash: outcome.end - outcome.start - outcome.prefix_tokens
+            for outcome in receipt.segments
+            if outcome.segment_hash in unknown
+            and outcome.planned is outcome.done is Source.COMPUTE
+            and self.view.is_held_elsewhere(plan.domain_id, outcome.segment_hash, plan.target)
+        }
+        if not repeated:
+            return 0
+        caused = self._caused_since(plan)
+        return sum(tokens for segment_hash, tokens in repeated.items() if segment_hash not in caused)
+
+    def _caused_since(self, plan: Plan) -> set[SegmentHash]:
+        """Segments of all plans after this one of the same domain. O(plans that are remembered)."""
+        later = takewhile(lambda other: other is not plan, reversed(self._recent_plans))
+        return {
+            segment.segment_hash for other in later if other.domain_id == plan.domain_id for segment in other.segments
+        }
 
     def record_failure(self, decided: Decided, now_s: float) -> None:
         """The target will not deliver: nothing that was expected there will come."""

@@ -45,9 +45,13 @@ class Ingest:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._consume())
-            tasks.create_task(self._watch())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._consume())
+                tasks.create_task(self._watch())
+        finally:
+            for fetching in self._fetching.values():
+                fetching.cancel()
 
     async def _consume(self) -> None:
         async for subject, data in self._feed.messages():
@@ -55,6 +59,9 @@ class Ingest:
                 self._apply(subject, data)
             except DecodeError as error:
                 log.warning("event_unreadable", subject=subject, error=str(error))
+            except Exception:
+                # One odd message must not end the router, and with it every request that it serves.
+                log.exception("event_failed", subject=subject)
 
     def _apply(self, subject: str, data: bytes) -> None:
         topic = topic_of(subject)
@@ -92,6 +99,8 @@ class Ingest:
         for worker_id in known - live:
             log.info("worker_left", worker_id=worker_id)
             self._state.remove_worker(worker_id)
+            if worker_id in self._fetching:
+                self._fetching[worker_id].cancel()
         for worker_id in (live - known) | (self._state.view.needs_state() & live):
             if worker_id not in self._fetching:
                 self._fetching[worker_id] = asyncio.create_task(self._repair(worker_id))
@@ -103,9 +112,11 @@ class Ingest:
             chunks = await self._states.fetch_state(worker_id)
             self._report_gaps(self._state.apply_state(chunks, self._clock()))
         except (WorkerGoneError, TooManyWorkersError, DecodeError) as error:
-            self._metrics.count_state_fetch("failed")
             log.info("state_not_fetched", worker_id=worker_id, reason=str(error))
-            await asyncio.sleep(_RETRY_STATE_S)
+            await self._wait_for_retry()
+        except Exception:
+            log.exception("state_failed", worker_id=worker_id)
+            await self._wait_for_retry()
         else:
             self._metrics.count_state_fetch("ok")
             log.info(
@@ -116,3 +127,7 @@ class Ingest:
             )
         finally:
             del self._fetching[worker_id]
+
+    async def _wait_for_retry(self) -> None:
+        self._metrics.count_state_fetch("failed")
+        await asyncio.sleep(_RETRY_STATE_S)
