@@ -41,4 +41,8 @@ class DecodeChoice:
             del self._tokens[worker]
 
     def suspect(self, worker_id: WorkerId, now_s: float) -> None:
+        """The worker broke a request."""
+        for known, until_s in tuple(self._suspect_until_s.items()):
+            if until_s <= now_s:
+                del self._suspect_until_s[known]
         self._suspect_until_s[worker_id] = now_s + _SUSPICION_S
