@@ -48,8 +48,11 @@ class EngineStats:
 
 
 class _Hold(NamedTuple):
+    """Names the prompt only: most are pulled long before, and their states should go then."""
+
     ends_at_s: float
-    state: PromptState
+    request_id: RequestId
+    arrival_order: int
 
 
 class _StepInFlight(NamedTuple):
@@ -345,7 +348,7 @@ class SimEngine:
         )
         if job.request.hold_prompt:
             self._held[job.request_id] = job
-            self._holds.append(_Hold(now_s + config.prompt_hold_s, job))
+            self._holds.append(_Hold(now_s + config.prompt_hold_s, job.request_id, job.arrival_order))
         else:
             self._prompts.release(job, now_s)
         return FinishedPrefill(receipt, is_helper=False)
@@ -373,9 +376,10 @@ class SimEngine:
     def _advance(self, now_s: float) -> None:
         self._seen_s = now_s
         while self._holds and is_due(self._holds[0].ends_at_s, now_s):
-            state = self._holds.popleft().state
-            if self._held.get(state.request_id) is state:
-                self._end_hold(state.request_id, now_s)
+            hold = self._holds.popleft()
+            state = self._held.get(hold.request_id)
+            if state is not None and state.arrival_order == hold.arrival_order:
+                self._end_hold(hold.request_id, now_s)
         self._source.advance(now_s)
 
     def _effects(
