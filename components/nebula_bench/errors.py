@@ -26,3 +26,7 @@ class ResultsError(BenchError):
 
 class SceneError(BenchError):
     """A scene of the decision benchmark with such numbers cannot be made."""
+
+
+class CellError(BenchError):
+    """A cell of the virtual cluster with such settings cannot be run."""

@@ -9,6 +9,7 @@ import uvloop
 from rich.console import Console
 
 from nebula_bench.decision.settings import DecisionSettings
+from nebula_cli.cell_command import cell, compare
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.results_file import write_measurements
 from nebula_serve.sim_model.model_folder import packaged_folder
@@ -20,6 +21,8 @@ _RESULTS = Path("benchmarks/results/serve.json")
 
 bench = typer.Typer(help=f"Measure parts of Nebula by themselves. Alone: all of them, with rows in {_RESULTS}.")
 
+bench.command()(cell)
+bench.command()(compare)
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))

@@ -12,7 +12,7 @@ from pic_worker.errors import PeerGoneError, PromptGoneError
 from pic_worker.ports import Clock, Peers
 
 # Beyond the simulated transfer, what a busy machine may add before a live peer counts as gone.
-_PULL_GRACE_S = 10.0
+PULL_GRACE_S = 10.0
 
 
 class DecodeService:
@@ -46,7 +46,7 @@ class DecodeService:
         request = PullPrompt(request_id=handover.request_id, from_worker=self._worker_id)
         try:
             pulled = await self._peers.pull_prompt(
-                handover.prefill_worker_id, request, self._link_fit.transfer_s(handover.kv_bytes) + _PULL_GRACE_S
+                handover.prefill_worker_id, request, self._link_fit.transfer_s(handover.kv_bytes) + PULL_GRACE_S
             )
         except PeerGoneError as error:
             raise PromptGoneError(str(error)) from error

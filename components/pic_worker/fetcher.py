@@ -14,7 +14,7 @@ from pic_worker.errors import PeerGoneError
 from pic_worker.ports import Clock, Peers
 
 # Beyond the peer's own waiting and the transfer, what a busy machine may add before a live peer counts as gone.
-_GRACE_S = 2.0
+FETCH_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +74,5 @@ class Fetcher:
             segments=command.segments,
         )
         kv_bytes = sum(wanted.num_tokens for wanted in command.segments) * self._kv_bytes_per_token
-        timeout_s = command.wait_s + self._link_fit.transfer_s(kv_bytes) + _GRACE_S
+        timeout_s = command.wait_s + self._link_fit.transfer_s(kv_bytes) + FETCH_GRACE_S
         return await self._peers.fetch(command.from_worker.worker_id, request, timeout_s)
