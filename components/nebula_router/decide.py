@@ -80,7 +80,7 @@ class RouterState:
         self._pic = settings.pic
         self._planner_settings = PlannerSettings(
             remote_reuse=settings.remote_reuse,
-            join=settings.remote_reuse,
+            join=settings.remote_reuse and settings.join,
             parallel_prefill=settings.parallel_prefill,
             max_helpers=settings.max_helpers,
             wait_slack_ratio=settings.wait_slack_ratio,

@@ -32,6 +32,8 @@ class RouterSettings(BaseModel):
     """Let helpers compute missing segments when the estimate says that it is faster."""
     remote_reuse: bool = True
     """Fetch segments from other workers when the estimate says that it is faster."""
+    join: bool = True
+    """With `remote_reuse`: wait for segments that other workers are computing when the estimate says so."""
     max_helpers: int = Field(default=6, ge=0, le=64)
     """Most helpers for one request."""
     wait_slack_ratio: float = Field(default=1.0, ge=0)
