@@ -19,6 +19,8 @@ class EngineWork:
     """The engine's share of the request without any copied segment, shape [W]."""
 
     prefix_tokens: FloatArray
+    loaded_tokens: FloatArray
+    """Of segments that lie there."""
     step_tokens: FloatArray
     pairs: FloatArray
     load_s: FloatArray
@@ -32,6 +34,8 @@ class WorkerEstimate:
 
     num_moved: int
     """The first so many of the reusable segments are moved to the worker, where movable."""
+    loaded_tokens: float
+    """Of segments, there or copied, whose KV is loaded."""
     work: QueuedWork
     marginal_s: float
     arrive_in_s: float
@@ -66,6 +70,7 @@ class Estimates:
         work = self.work
         return WorkerEstimate(
             num_moved=row,
+            loaded_tokens=float(work.loaded_tokens[index]) + moved_tokens,
             work=QueuedWork(
                 step_tokens=ceil(work.step_tokens[index] - moved_tokens),
                 attention_pairs=float(work.pairs[index]) - moved_pairs,
@@ -90,11 +95,16 @@ def estimate_workers(question: PlanQuestion, now_s: float) -> Estimates:
     """
     costs = EngineCosts.of(question.fleet, question.load.cost_factor)
     lanes = Lanes.of(question.load, question.fleet, costs.step_s)
-    prefix_tokens, load_s = _prefix(question)
+    prefix_tokens = _prefix(question)
     reuse = None
     if question.settings.pic and question.layout.segments:
-        reuse = find_reuse(question, costs, SegmentSpans.of(question.layout), prefix_tokens, now_s)
-    work = _work_without_copies(question, costs, prefix_tokens, load_s, reuse)
+        spans = SegmentSpans.of(question.layout)
+        reuse = find_reuse(question, costs, spans, prefix_tokens, now_s)
+        shorter = None if reuse is None else _prefix_not_worth_waiting(question, costs, prefix_tokens, reuse)
+        if shorter is not None:
+            prefix_tokens = shorter
+            reuse = find_reuse(question, costs, spans, prefix_tokens, now_s)
+    work = _work_without_copies(question, costs, prefix_tokens, reuse)
     num_rows = 1 if reuse is None else 1 + len(reuse.rows)
     arrive_in_s = np.empty((num_rows, len(prefix_tokens)))
     arrive_in_s[0] = -np.inf
@@ -118,37 +128,55 @@ def estimate_workers(question: PlanQuestion, now_s: float) -> Estimates:
     )
 
 
-def _prefix(question: PlanQuestion) -> tuple[FloatArray, FloatArray]:
-    """Usable prefix hit, and the time to reload what of it left the device tier.
-
-    Whole blocks, and never all of the prompt: at least its last token is computed.
-    """
-    layout, coverage = question.layout, question.coverage
+def _prefix(question: PlanQuestion) -> FloatArray:
+    """Usable prefix hit: whole blocks, and never all of the prompt, since at least its last token is computed."""
+    layout = question.layout
     limit = (layout.num_tokens - 1) // layout.block_size_tokens * layout.block_size_tokens
-    prefix_tokens = np.minimum(coverage.prefix_tokens, limit).astype(np.float64)
-    reloaded = np.maximum(prefix_tokens - coverage.prefix_device_tokens, 0.0)
-    return prefix_tokens, reloaded * question.fleet.load_s_per_token
+    return np.minimum(question.coverage.prefix_tokens, limit).astype(np.float64)
+
+
+def _prefix_not_worth_waiting(
+    question: PlanQuestion, costs: EngineCosts, prefix_tokens: FloatArray, reuse: ReuseOptions
+) -> FloatArray | None:
+    """The prefix hits cut to what is there in time, where computing the rest again is sooner; None where it nowhere
+    is."""
+    if reuse.prefix_now_tokens.min() == np.inf:
+        return None
+    block = question.layout.block_size_tokens
+    kept = np.minimum(reuse.prefix_now_tokens, prefix_tokens) // block * block
+    lost = prefix_tokens - kept
+    again_s = lost * (costs.per_token_s + costs.per_pair_s * 0.5 * (prefix_tokens + kept))
+    sooner = reuse.prefix_in_s - question.load.turn_in_s > (1.0 + question.load.work_price) * again_s
+    return np.where(sooner, kept, prefix_tokens) if sooner.any() else None
 
 
 def _work_without_copies(
     question: PlanQuestion,
     costs: EngineCosts,
     prefix_tokens: FloatArray,
-    load_s: FloatArray,
     reuse: ReuseOptions | None,
 ) -> EngineWork:
     num_tokens = question.layout.num_tokens
+    reloaded = np.maximum(prefix_tokens - question.coverage.prefix_device_tokens, 0.0)
+    load_s = reloaded * costs.load_s_per_token
     step_tokens = num_tokens - prefix_tokens
     pairs = step_tokens * (0.5 * (num_tokens + prefix_tokens))
     marginal_s = step_tokens * costs.per_token_s + pairs * costs.per_pair_s + load_s
+    loaded_tokens = np.zeros_like(prefix_tokens)
     if reuse is not None:
         spared = np.add.reduce(reuse.saving * reuse.here, axis=1)
-        step_tokens = step_tokens - spared[TOKENS]
+        loaded_tokens = spared[TOKENS]
+        step_tokens = step_tokens - loaded_tokens
         pairs = pairs - spared[PAIRS]
-        load_s = load_s + spared[TOKENS] * costs.load_s_per_token
+        load_s = load_s + loaded_tokens * costs.load_s_per_token
         marginal_s = marginal_s - spared[TIME_S]
     return EngineWork(
-        prefix_tokens=prefix_tokens, step_tokens=step_tokens, pairs=pairs, load_s=load_s, marginal_s=marginal_s
+        prefix_tokens=prefix_tokens,
+        loaded_tokens=loaded_tokens,
+        step_tokens=step_tokens,
+        pairs=pairs,
+        load_s=load_s,
+        marginal_s=marginal_s,
     )
 
 

@@ -1,13 +1,11 @@
 """A placement as records: the plan for the wire, and what the router must remember of it."""
 
 import numpy as np
-import numpy.typing as npt
-from msgspec.structs import replace
 
 from nebula_protocol.events import Candidate
 from nebula_protocol.plan import Estimate, Plan, SegmentPlan, Source
 from nebula_router.core.coverage import NOT_HELD
-from nebula_router.core.estimator import Estimates
+from nebula_router.core.estimator import Estimates, WorkerEstimate
 from nebula_router.core.placement import Placement
 from nebula_router.core.plan_answer import HelperWork, PlanAnswer, Transfer
 from nebula_router.core.plan_question import PlanQuestion
@@ -39,7 +37,7 @@ def write_answer(
         wait_budget_s=placement.arrive_in_s * (1 + question.settings.wait_slack_ratio) + _WAIT_GRACE_S
         if waits
         else 0.0,
-        estimate=_estimate(question, placement),
+        estimate=_estimate(question, draft.column, placement),
         hands_over=question.hands_over,
         pic=question.settings.pic,
     )
@@ -80,12 +78,12 @@ def _segment_plans(question: PlanQuestion, placement: Placement) -> tuple[Segmen
     )
 
 
-def _estimate(question: PlanQuestion, placement: Placement) -> Estimate:
+def _estimate(question: PlanQuestion, column: int, expected: Placement | WorkerEstimate) -> Estimate:
     return Estimate(
-        free_in_s=float(question.load.free_in_s[placement.draft.column]),
-        arrive_in_s=placement.arrive_in_s,
-        compute_s=placement.engine_s,
-        completion_s=placement.completion_s,
+        free_in_s=float(question.load.free_in_s[column]),
+        arrive_in_s=expected.arrive_in_s,
+        compute_s=expected.engine_s,
+        completion_s=expected.completion_s,
     )
 
 
@@ -94,39 +92,28 @@ def _candidates(
 ) -> tuple[Candidate, ...]:
     chosen = placement.draft.column
     ranked = [chosen, *(column for column in columns[:_MAX_CANDIDATES] if column != chosen)][:_MAX_CANDIDATES]
-    rows = estimates.timeline.score[:, ranked].argmin(axis=0)
-    at = (rows, ranked)
-    columns_of = (
-        ranked,
-        question.load.free_in_s[ranked].tolist(),
-        np.maximum(estimates.arrive_in_s[at], 0.0).tolist(),
-        estimates.timeline.engine_s[at].tolist(),
-        estimates.timeline.completion_s[at].tolist(),
-        estimates.work.prefix_tokens[ranked].tolist(),
-        _segment_hit_tokens(estimates, ranked, rows),
-    )
-    others = [
-        Candidate(
-            worker=question.fleet.workers[column],
-            estimate=Estimate(free_in_s=free_s, arrive_in_s=arrive_s, compute_s=engine_s, completion_s=completion_s),
-            prefix_hit_tokens=int(prefix_tokens),
-            segment_hit_tokens=int(hit_tokens),
+    told = []
+    for column in ranked:
+        expected = estimates.column(column)
+        told.append(
+            Candidate(
+                worker=question.fleet.workers[column],
+                estimate=_estimate(question, column, placement if column == chosen else expected),
+                prefix_hit_tokens=int(estimates.work.prefix_tokens[column]),
+                segment_hit_tokens=_segment_hit_tokens(question, estimates, column, expected),
+            )
         )
-        for column, free_s, arrive_s, engine_s, completion_s, prefix_tokens, hit_tokens in zip(*columns_of, strict=True)
-    ]
-    return (replace(others[0], estimate=_estimate(question, placement)), *others[1:])
+    return tuple(told)
 
 
-def _segment_hit_tokens(estimates: Estimates, columns: list[int], num_moved: npt.NDArray[np.intp]) -> list[float]:
+def _segment_hit_tokens(question: PlanQuestion, estimates: Estimates, column: int, expected: WorkerEstimate) -> int:
     """Tokens behind the prefix hit in segments that lie there or are copied; recomputed ones count, helpers' do not."""
-    reuse = estimates.reuse
-    if reuse is None:
-        return [0.0] * len(columns)
-    used = reuse.movable[:, columns] & (np.arange(len(reuse.rows))[:, None] < num_moved)
-    used |= reuse.here[:, columns]
-    first = np.maximum(reuse.spans.starts[:, None], estimates.work.prefix_tokens[columns])
-    hit_tokens: list[float] = np.add.reduce((reuse.spans.ends[:, None] - first) * used, axis=0).tolist()
-    return hit_tokens
+    reuse, reused_ratio = estimates.reuse, float(question.fleet.reused_ratio[column])
+    if reuse is None or not reused_ratio:
+        return 0
+    num_reused = np.count_nonzero(reuse.here[:, column])
+    num_reused += np.count_nonzero(reuse.movable[: expected.num_moved, column])
+    return round(expected.loaded_tokens / reused_ratio + num_reused * float(question.fleet.recompute_tokens[column]))
 
 
 def _computed_segments(question: PlanQuestion, placement: Placement) -> tuple[int, ...]:

@@ -48,6 +48,8 @@ class ReuseOptions:
     prefix is of use only when that is done: not in the same step, and least of all before the other request's turn."""
     prefix_in_s: FloatArray
     """Shape [W]: when the last of those is there; minus infinity for none."""
+    prefix_now_tokens: FloatArray
+    """Shape [W]: where the first of those begins that are not there by the request's turn; infinite for none."""
     arrive_in_s: FloatArray
     """Shape [R, W]: when the movable ones of rows 0 to r have arrived, if all are moved; minus infinity for none."""
 
@@ -155,6 +157,12 @@ def _options(
         flying_here=flying,
         behind=behind,
         prefix_in_s=np.maximum.reduce(ready_in_s, axis=0, initial=-np.inf, where=behind),
+        prefix_now_tokens=np.minimum.reduce(
+            np.broadcast_to(spans.starts[:, None], behind.shape),
+            axis=0,
+            initial=np.inf,
+            where=behind & (ready_in_s > question.load.turn_in_s),
+        ),
         arrive_in_s=arrive_in_s,
     )
 

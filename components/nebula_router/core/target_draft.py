@@ -41,14 +41,17 @@ def draft_target(question: PlanQuestion, estimates: Estimates, column: int, esti
         return draft
     for index in reuse.rows[reuse.here[:, column]].tolist():
         sources[index] = Source.LOCAL
-    for index in reuse.rows[reuse.behind[:, column]].tolist():
-        sources[index] = Source.JOIN
+    if reuse.prefix_in_s[column] >= 0:
+        for index in reuse.rows[reuse.behind[:, column]].tolist():
+            sources[index] = Source.JOIN
     if estimate.num_moved:
         moved = reuse.movable[: estimate.num_moved, column].nonzero()[0]
         own = reuse.flying_here[moved, column]
-        for index in reuse.rows[moved[own]].tolist():
-            sources[index] = Source.JOIN
-        _choose_sources(question, draft, reuse, moved[~own])
+        if own.any():
+            for index in reuse.rows[moved[own]].tolist():
+                sources[index] = Source.JOIN
+            moved = moved[~own]
+        _choose_sources(question, draft, reuse, moved)
     return draft
 
 

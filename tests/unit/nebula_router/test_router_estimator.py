@@ -1,5 +1,7 @@
 """See `placement_case` for the round numbers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.placement_case import NOW_S, PlacementCase, layout_of, round_card
@@ -220,6 +222,35 @@ def test_a_prefix_that_is_being_computed_is_waited_for() -> None:
     assert result.arrive_in_s == pytest.approx(0.050)
     # 50 ms, then 10 ms + 200 * 0.1 ms
     assert result.completion_s == pytest.approx(0.080)
+
+
+def test_a_prefix_that_takes_longer_than_computing_it_again_is_not_waited_for() -> None:
+    case = PlacementCase(
+        ONE,
+        layout_of(1000, [(16, 700), (705, 800)]),
+        prefix={1: 800},
+        states={(0, 1): STORED, (1, 1): IN_FLIGHT},
+        ready_in_s={(1, 1): 0.050},
+    )
+    # Blocks up to 704 are there. The other 96 tokens take 9.6 ms, which is less than 50.
+    result = first(case)
+    assert result.arrive_in_s == 0.0
+    assert result.work.step_tokens == 1000 - 704
+    # At a price of 5 they take 57.6 ms of everybody's time.
+    assert first(replace(case, work_price=5.0)).arrive_in_s == pytest.approx(0.050)
+
+
+def test_a_prefix_that_is_there_by_the_requests_turn_is_not_computed_again() -> None:
+    case = PlacementCase(
+        ONE,
+        layout_of(1000, [(704, 800)]),
+        prefix={1: 800},
+        states={(0, 1): IN_FLIGHT},
+        ready_in_s={(0, 1): 0.050},
+        load={"free_in_s": {1: 0.060}},
+    )
+    # 60 ms, then 10 ms + 200 * 0.1 ms
+    assert first(case).completion_s == pytest.approx(0.090)
 
 
 def test_tokens_in_front_share_the_floor_of_the_step() -> None:

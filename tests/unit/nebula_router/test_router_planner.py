@@ -310,3 +310,14 @@ def test_the_best_workers_are_told_with_their_hits() -> None:
     ]
     # 3 has the first 96 tokens and tokens 100 to 900, 2 the first 400, 1 nothing; 4 comes later than all.
     assert told == [(3, 96, 800), (2, 400, 0), (1, 0, 0)]
+
+
+def test_recomputed_tokens_of_a_reused_segment_count_as_hits() -> None:
+    cards = [round_card(worker_id, recompute_tokens_per_segment=16, recompute_ratio=0.25) for worker_id in (1, 2)]
+    case = PlacementCase(
+        cards, layout_of(1000, [(100, 500), (500, 900)]), states={(0, 1): STORED, (1, 1): STORED}, settings=ALONE
+    )
+    answer = plan(case)
+    # 2 * 16 tokens, a quarter of 2 * 384, and the 200 that are of no segment.
+    assert answer.work.step_tokens == 32 + 192 + 200
+    assert answer.candidates[0].segment_hit_tokens == 800
