@@ -12,6 +12,7 @@ from nebula_bench.decision.settings import DecisionSettings
 from nebula_cli.cell_command import cell, compare
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.results_file import write_measurements
+from nebula_cli.serving_command import serve
 from nebula_serve.sim_model.model_folder import packaged_folder
 
 _DEFAULTS = DecisionSettings()
@@ -23,6 +24,8 @@ bench = typer.Typer(help=f"Measure parts of Nebula by themselves. Alone: all of 
 
 bench.command()(cell)
 bench.command()(compare)
+bench.command()(serve)
+
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))

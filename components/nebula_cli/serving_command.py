@@ -1,0 +1,110 @@
+"""`nebula bench serve`: every live figure, on graphs that the command starts and stops itself."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import structlog
+import typer
+import uvloop
+
+from nebula_bench.provenance import describe_command, describe_commit, describe_machine
+from nebula_bench.results import Measurement
+from nebula_bench.serving.document import update_document
+from nebula_bench.serving.settings import Part, ServingSettings
+from nebula_cli.bench_progress import BenchProgress
+from nebula_cli.checked_settings import make_settings
+from nebula_cli.results_file import write_measurements
+
+if TYPE_CHECKING:
+    from nebula_bench.serving.benchmark import MeasuredPart
+
+_DEFAULTS = ServingSettings()
+_MISSED_EXIT_CODE = 1
+_INTERRUPTED_EXIT_CODE = 130
+
+
+def serve(
+    trace: Annotated[
+        Path | None, typer.Option(help="Trace of the replays, .jsonl or .jsonl.gz.", show_default=False)
+    ] = None,
+    part: Annotated[
+        list[Part] | None, typer.Option(help="Only this part; several allowed.", show_default="all")
+    ] = None,
+    requests: Annotated[int, typer.Option(help="The first N requests of the trace.")] = _DEFAULTS.num_requests,
+    rate: Annotated[float, typer.Option(help="Mean arrivals a second (Poisson).")] = _DEFAULTS.rate_per_s,
+    seed: Annotated[int, typer.Option(help="Of the arrival times.")] = _DEFAULTS.seed,
+    max_tokens: Annotated[int, typer.Option(help="Output tokens of each request.")] = _DEFAULTS.max_tokens,
+    time_scale: Annotated[
+        float, typer.Option(help="Real seconds per simulated second, for workers and arrivals of both graphs.")
+    ] = _DEFAULTS.time_scale,
+    nebula_config: Annotated[Path, typer.Option(help="Settings of graphs:nebula.")] = _DEFAULTS.nebula_config,
+    dynamo_kv_config: Annotated[Path, typer.Option(help="Settings of graphs:dynamo_kv.")] = _DEFAULTS.dynamo_kv_config,
+    kills: Annotated[
+        int, typer.Option(help="Workers killed between their reply and decode's pull.")
+    ] = _DEFAULTS.num_handover_kills,
+    results: Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default=False)] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="Put the tables into this document, between its marks.", show_default=False)
+    ] = None,
+    logs: Annotated[Path | None, typer.Option(help="Keep the graphs' logs in this folder.", show_default=False)] = None,
+) -> None:
+    """Replay a trace on graphs:nebula and graphs:dynamo_kv, kill workers under load, and send wrong requests.
+
+    Starts and stops the graphs itself, each in a folder of its own on a free port; several minutes for all parts.
+    Exit code 1: a bar was missed.
+    """
+    settings = make_settings(
+        ServingSettings,
+        trace=trace,
+        num_requests=requests,
+        rate_per_s=rate,
+        seed=seed,
+        max_tokens=max_tokens,
+        time_scale=time_scale,
+        nebula_config=nebula_config,
+        dynamo_kv_config=dynamo_kv_config,
+        num_handover_kills=kills,
+        logs=logs,
+    )
+    # Takes long to import; the other commands do not need it.
+    from nebula_bench.serving.benchmark import measure_part
+
+    _quiet_logs()
+    missed: list[Measurement] = []
+    try:
+        with BenchProgress() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            for chosen in part or tuple(Part):
+                measured = runner.run(measure_part(chosen, settings, progress))
+                missed += _publish(measured, results, docs)
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED_EXIT_CODE) from None
+    for one in missed:
+        bar = "" if one.bar is None else f", not {one.bar.op} {one.bar.value:g}"
+        print(f"nebula: {one.id} is {one.value:g}{bar}", file=sys.stderr)
+    raise typer.Exit(_MISSED_EXIT_CODE if missed else 0)
+
+
+def _publish(measured: "MeasuredPart", results: Path | None, docs: Path | None) -> list[Measurement]:
+    """Prints and writes a part as soon as it is measured; returns what missed its bar."""
+    print(f"## {measured.part}\n\n{measured.markdown}", flush=True)
+    if results is not None:
+        write_measurements(results, measured.measurements)
+    if docs is not None:
+        update_document(docs, {measured.part: f"{measured.markdown}\n{_provenance()}"})
+    return [one for one in measured.measurements if not one.ok]
+
+
+def _provenance() -> str:
+    command = describe_command("nebula", sys.argv[1:])
+    return f"`{command}` at commit {describe_commit(Path(__file__).parent)}, on {describe_machine()}."
+
+
+def _quiet_logs() -> None:
+    """Lines of this process's own connections would stand in the middle of the tables."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
