@@ -2,16 +2,22 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from nebula_protocol.plan import Source
-from nebula_protocol.receipt import Receipt
+from nebula_protocol.receipt import FallbackReason, Receipt
+from nebula_protocol.subjects import Topic
+from nebula_router.core.evidence import GapReason
 from nebula_router.decide import Decided, Learned
 
 _PREFIX = "dynamo_component_nebula_"
 _DECISION_BUCKETS_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
 _TTFT_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+_EVENT_TOPICS = (Topic.KV_EVENTS, Topic.PIC_EVENTS)
+_UNKNOWN_VALUES = ()
+"""Of a label whose values are not known beforehand."""
 
 
 class MetricName(StrEnum):
@@ -55,21 +61,27 @@ class RouterMetrics:
         self._observed = self._histogram(
             MetricName.TTFT_OBSERVED_SECONDS, "Prefill completion as seen by the router", _TTFT_BUCKETS_S
         )
-        self._requests = self._counter(MetricName.REQUESTS, "Requests placed", "target_worker_id")
+        self._requests = self._counter(MetricName.REQUESTS, "Requests placed", target_worker_id=_UNKNOWN_VALUES)
         self._retries = self._counter(MetricName.RETRIES, "Requests placed anew after a worker was lost")
         self._prompt = self._counter(MetricName.PROMPT_TOKENS, "Prompt tokens")
-        self._hits = self._counter(MetricName.HIT_TOKENS, "Tokens whose KV was found", "kind")
+        self._hits = self._counter(MetricName.HIT_TOKENS, "Tokens whose KV was found", kind=HitKind)
         self._computed = self._counter(MetricName.COMPUTED_TOKENS, "Prompt tokens computed")
         self._recomputed = self._counter(MetricName.RECOMPUTED_TOKENS, "Segment hits computed again by fusion")
         self._invalid = self._counter(MetricName.INVALID_HIT_TOKENS, "Planned as a hit, not there when wanted")
         self._repeated = self._counter(
             MetricName.REPEATED_TOKENS, "Computed although a copy existed that the router did not know"
         )
-        self._segments = self._counter(MetricName.SEGMENTS, "Segments by where their KV came from", "source")
-        self._fallbacks = self._counter(MetricName.FALLBACKS, "Segments computed instead, by reason", "reason")
-        self._events = self._counter(MetricName.EVENTS, "Event messages applied", "topic")
-        self._gaps = self._counter(MetricName.EVENT_GAPS, "Gaps in a worker's events", "topic", "reason")
-        self._states = self._counter(MetricName.STATE_FETCHES, "Full states fetched from workers", "result")
+        self._segments = self._counter(MetricName.SEGMENTS, "Segments by where their KV came from", source=Source)
+        self._fallbacks = self._counter(
+            MetricName.FALLBACKS, "Segments computed instead, by reason", reason=FallbackReason
+        )
+        self._events = self._counter(MetricName.EVENTS, "Event messages applied", topic=_EVENT_TOPICS)
+        self._gaps = self._counter(
+            MetricName.EVENT_GAPS, "Gaps in a worker's events", topic=_EVENT_TOPICS, reason=GapReason
+        )
+        self._states = self._counter(
+            MetricName.STATE_FETCHES, "Full states fetched from workers", result=("ok", "failed")
+        )
         self._entries = self._gauge(MetricName.INDEX_ENTRIES, "Entries in the index", "kind")
         self._workers = self._gauge(MetricName.WORKERS, "Workers in the index")
 
@@ -116,9 +128,12 @@ class RouterMetrics:
         """All metrics in Prometheus text format."""
         return generate_latest(self._registry).decode()
 
-    def _counter(self, name: MetricName, documentation: str, *labels: str) -> Counter:
-        counter = Counter(name.removesuffix("_total"), documentation, labels, registry=self._registry)
-        self._start_at_zero(counter, labels)
+    def _counter(self, name: MetricName, documentation: str, **labels: Iterable[str]) -> Counter:
+        """Labels come with their values: those exist from the start, so that a rate never misses the first."""
+        counter = Counter(name.removesuffix("_total"), documentation, tuple(labels), registry=self._registry)
+        if labels:
+            for values in product(*labels.values()):
+                counter.labels(*values)
         return counter
 
     def _gauge(self, name: MetricName, documentation: str, *labels: str) -> Gauge:
@@ -126,13 +141,3 @@ class RouterMetrics:
 
     def _histogram(self, name: MetricName, documentation: str, buckets: Iterable[float]) -> Histogram:
         return Histogram(name, documentation, registry=self._registry, buckets=tuple(buckets))
-
-    @staticmethod
-    def _start_at_zero(counter: Counter, labels: tuple[str, ...]) -> None:
-        """Labels with a closed set of values exist from the start, so that a rate over them never misses the first."""
-        if labels == ("source",):
-            for source in Source:
-                counter.labels(source)
-        elif labels == ("kind",):
-            for kind in HitKind:
-                counter.labels(kind)
