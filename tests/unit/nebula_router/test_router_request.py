@@ -1,0 +1,128 @@
+"""Requests as Dynamo's frontend sends them, and bodies as workers get them."""
+
+import copy
+
+import pytest
+from support.router_world import body_of, spans
+
+from nebula_protocol.ids import RequestId
+from nebula_router.errors import BadRequestError
+from nebula_router.ports import JsonObject
+from nebula_router.request import RoutedRequest
+
+CONTEXT = 10
+
+
+def read(body: JsonObject) -> RoutedRequest:
+    return RoutedRequest.read(body, RequestId("r"), CONTEXT)
+
+
+def reason_of(body: JsonObject) -> str:
+    """Why the request is refused."""
+    with pytest.raises(BadRequestError) as refused:
+        read(body)
+    return str(refused.value)
+
+
+def test_tokens_limit_and_options_are_read() -> None:
+    annotations = ["nebula.pic=off", "nebula.salt=acme", spans((0, 2)), "somebody else's"]
+    request = read(body_of([1, 2, 3], max_tokens=7, annotations=annotations))
+    assert request.tokens.tolist() == request.token_ids == [1, 2, 3]
+    assert (request.max_tokens, request.remaining_tokens, request.generated) == (7, 7, ())
+    assert (request.options.pic, request.options.cache_salt, request.options.spans) == (False, "acme", ((0, 2),))
+    assert not request.wants_engine_data
+
+
+def test_a_bare_body_is_a_request_without_a_limit() -> None:
+    request = read({"token_ids": [1], "annotations": None})
+    assert (request.max_tokens, request.remaining_tokens, request.wants_engine_data) == (None, None, False)
+    assert request.options.pic is None
+
+
+def test_engine_data_is_wanted_when_the_client_names_it() -> None:
+    assert read(body_of([1], extra_fields=["timing", "engine_data"])).wants_engine_data
+
+
+@pytest.mark.parametrize("token_ids", [[], None, "text", {"a": 1}])
+def test_an_empty_prompt_is_refused(token_ids: object) -> None:
+    assert reason_of({"token_ids": token_ids}) == "the prompt is empty"
+
+
+def test_a_request_without_tokens_is_refused() -> None:
+    assert reason_of({"prompt": "text"}) == "the prompt is empty"
+
+
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused() -> None:
+    assert len(read(body_of([1] * 9)).token_ids) == 9
+    assert reason_of(body_of([1] * 10)) == "the prompt has 10 tokens, the context holds 10 with the answer"
+
+
+@pytest.mark.parametrize("odd", [1.5, "1", -1, 2**32, None, [1]])
+def test_tokens_that_are_no_ids_are_refused(odd: object) -> None:
+    reason = reason_of({"token_ids": [1, odd]})
+    assert reason.startswith("token ids must be integers between 0 and 2**32 - 1: ")
+
+
+@pytest.mark.parametrize("annotations", ["nebula.pic=off", {"nebula.pic": "off"}, ["ok", 1], 5])
+def test_annotations_that_are_no_list_of_texts_are_refused(annotations: object) -> None:
+    assert reason_of({"token_ids": [1], "annotations": annotations}) == "annotations must be a list of strings"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "hint"),
+    [
+        ("nebula.spans=[[0,2]", "nebula.spans=[[0,512],[512,900]]"),
+        ("nebula.spans=[[0]]", "nebula.spans=[[0,512],[512,900]]"),
+        ("nebula.spans=[[0,1.5]]", "nebula.spans=[[0,512],[512,900]]"),
+        ("nebula.pic=maybe", "nebula.pic=on or nebula.pic=off"),
+        ("nebula.salt=", "1 to 128 visible ASCII characters"),
+        ("nebula.span=[[0,2]]", "known are nebula.spans, nebula.pic, nebula.salt"),
+    ],
+)
+def test_a_wrong_annotation_is_refused_with_the_right_form(annotation: str, hint: str) -> None:
+    reason = reason_of(body_of([1, 2, 3], annotations=[annotation]))
+    assert annotation.partition("=")[0] in reason
+    assert hint in reason
+
+
+def test_an_annotation_that_is_given_twice_is_refused() -> None:
+    assert "nebula.pic is given twice" in reason_of(body_of([1], annotations=["nebula.pic=on", "nebula.pic=off"]))
+
+
+def test_a_continued_request_has_the_answer_behind_the_prompt_and_less_to_go() -> None:
+    request = read(body_of([1, 2], max_tokens=5)).with_generated([8, 9])
+    assert request.tokens.tolist() == request.token_ids == [1, 2, 8, 9]
+    assert (request.generated, request.remaining_tokens, request.max_tokens) == ((8, 9), 3, 5)
+
+
+def test_a_request_with_nothing_new_is_the_same() -> None:
+    request = read(body_of([1, 2]))
+    assert request.with_generated([]) is request
+
+
+def test_a_workers_body_has_all_tokens_the_new_limit_and_more_arguments() -> None:
+    body = body_of([1, 2], max_tokens=5, extra_fields=["timing"])
+    before = copy.deepcopy(body)
+    sent = read(body).with_generated([8]).body_for(max_tokens=4, extra_args={"plan": 1})
+    assert sent == before | {
+        "token_ids": [1, 2, 8],
+        "stop_conditions": {"max_tokens": 4, "ignore_eos": False},
+        "extra_args": {"nvext": {"extra_fields": ["timing"]}, "plan": 1},
+    }
+    assert body == before
+
+
+def test_a_minimum_of_tokens_shrinks_with_the_answer_and_ends_at_none() -> None:
+    body = body_of([1], max_tokens=9) | {"stop_conditions": {"min_tokens": 2}}
+    request = read(body)
+    sent = [request.with_generated([7] * count).body_for(max_tokens=1, extra_args={}) for count in (0, 1, 3)]
+    assert [one["stop_conditions"] for one in sent] == [
+        {"min_tokens": 2, "max_tokens": 1},
+        {"min_tokens": 1, "max_tokens": 1},
+        {"min_tokens": 0, "max_tokens": 1},
+    ]
+
+
+def test_a_bare_body_gets_what_a_worker_needs() -> None:
+    sent = read({"token_ids": [1]}).body_for(max_tokens=None, extra_args={})
+    assert sent == {"token_ids": [1], "stop_conditions": {"max_tokens": None}, "extra_args": {}}
