@@ -75,7 +75,7 @@ def compare(
 def _run(policies: Sequence[str], values: dict[str, object], data: Path, json_file: Path | None) -> None:
     # The cores of router and worker take long to import; other commands need neither.
     from nebula_bench.cluster.cell import CellSettings, read_workload, run_cell
-    from nebula_bench.cluster.report import render_cells
+    from nebula_bench.cluster.report import WIDTH, render_cells
 
     cells = [make_settings(CellSettings, **values, policy=policy) for policy in policies]
     trace = read_workload(data, cells[0].workload, cells[0].limit)
@@ -85,7 +85,8 @@ def _run(policies: Sequence[str], values: dict[str, object], data: Path, json_fi
     with _progress() as progress:
         for settings in cells:
             results.append(run_cell(settings, trace, _advance(progress, settings.policy, len(trace))))
-    Console().print(render_cells(results))
+    console = Console()
+    console.print(render_cells(results), width=max(WIDTH, console.width))
     if json_file is not None:
         _write_json(json_file, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     if any(result.summary.num_errors for result in results):

@@ -11,9 +11,12 @@ from nebula_bench.cluster.network import Network
 from nebula_bench.cluster.peers import Peers, Waiting
 from nebula_bench.cluster.step_noise import StepNoise
 from nebula_bench.cluster.worker_log import WorkerLog
+from nebula_bench.policies.block_index import BlockIndex
+from nebula_bench.policies.policy import Policy
 from nebula_protocol.card import WorkerCard
 from nebula_protocol.cost import LinkFit
-from nebula_protocol.ids import RequestId, WorkerId
+from nebula_protocol.events import PicEvent, WorkerKvEvent
+from nebula_protocol.ids import DpRank, RequestId, WorkerId
 from nebula_protocol.messages import FetchReply, FetchRequest, PromptPulled, PullPrompt, StateChunk
 from nebula_protocol.plan import Plan
 from nebula_protocol.receipt import FallbackReason, Receipt
@@ -21,7 +24,7 @@ from nebula_protocol.tokens import as_token_array
 from nebula_router.decide import HelperDispatch
 from nebula_router.errors import WorkerGoneError
 from nebula_router.request import RoutedRequest
-from pic_worker.core.effects import Effects, FetchAnswer, FetchCommand, TicketId
+from pic_worker.core.effects import Effects, FetchAnswer, FetchCommand, TicketId, WorkerEvent, kv_event_of
 from pic_worker.core.link import Link
 from pic_worker.core.sim_engine import SimEngine
 from pic_worker.errors import PeerGoneError
@@ -51,9 +54,16 @@ class PrefillWorker:
     """Every call into the core is followed by its effects before the next call."""
 
     def __init__(
-        self, env: simpy.Environment, parts: WorkerParts, network: Network, peers: Peers, log: WorkerLog
+        self,
+        env: simpy.Environment,
+        parts: WorkerParts,
+        policy: Policy,
+        network: Network,
+        peers: Peers,
+        log: WorkerLog,
     ) -> None:
         self._env = env
+        self._policy = policy
         self._parts = parts
         self._engine = parts.engine
         self._network = network
@@ -64,6 +74,9 @@ class PrefillWorker:
         self._answers: dict[TicketId, simpy.Event] = {}
         self._tickets = itertools.count()
         self._snapshots = itertools.count()
+        self._blocks = BlockIndex()
+        """What is really here; kept only for policies whose workers fetch prefix blocks."""
+        self._blocks.replace_worker(self.worker_id, ())
         self._is_alive = True
         self._loop = env.process(self._run())
         peers.join(self.worker_id, self)
@@ -150,6 +163,8 @@ class PrefillWorker:
         if effects.events:
             self._log.record_events(self.worker_id, effects.events, self._env.now)
             self._network.publish(self.worker_id, self.card.epoch, effects.events)
+            if self._policy.fetches_prefix:
+                self._note_blocks(effects.events)
         for command in effects.fetches:
             self._env.process(self._fetch(command))
         for answer in effects.answers:
@@ -161,9 +176,20 @@ class PrefillWorker:
         if not self._wake.triggered:
             self._wake.succeed()
 
+    def _note_blocks(self, events: Sequence[WorkerEvent]) -> None:
+        pic = [event for event in events if isinstance(event, PicEvent)]
+        device = [event for event in events if not isinstance(event, PicEvent)]
+        self._blocks.apply_kv_events(
+            WorkerKvEvent(worker_id=self.worker_id, event=kv_event_of(event, DpRank(0))) for event in device
+        )
+        self._blocks.apply_pic_events(self.worker_id, pic)
+
     # ---- segments from others: as `Fetcher` ----
 
     def _fetch(self, command: FetchCommand) -> Waiting[None]:
+        if (at_once := self._policy.serve_at_once(command)) is not None:
+            self._report(command, FallbackReason.NOT_THERE, at_once)
+            return
         request = FetchRequest(
             request_id=command.request_id,
             from_worker=self.worker_id,
@@ -193,6 +219,10 @@ class PrefillWorker:
     # ---- what others ask ----
 
     def answer_fetch(self, request: FetchRequest) -> Waiting[FetchReply]:
+        prefix = self._policy.serve_prefix(request, self.worker_id, self._blocks)
+        if prefix is not None:
+            yield from self._send(sum(one.kv_bytes for one in prefix))
+            return FetchReply(epoch=self.card.epoch, segments=prefix)
         ticket = TicketId(next(self._tickets))
         asked = self._answers[ticket] = self._env.event()
         self._apply(self._engine.serve_fetch(request, ticket, self._env.now))

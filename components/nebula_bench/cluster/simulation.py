@@ -50,11 +50,11 @@ class Simulation:
         self,
         cluster: ClusterSettings,
         load: LoadSettings,
-        make_policy: Callable[[ClusterSettings, CutterConfig], Policy],
+        make_policy: Callable[[ClusterSettings, CutterConfig, int], Policy],
     ) -> None:
         self._load = load
         self._cutter = spans_cutter(cluster.router.cut)
-        self._policy = make_policy(cluster, self._cutter)
+        self._policy = make_policy(cluster, self._cutter, load.seed)
         self._cluster = cluster.model_copy(update={"worker": self._policy.worker_settings(cluster.worker)})
         self._costs = self._policy.worker_costs(make_costs(self._cluster.worker))
         self._env = simpy.Environment()
@@ -127,7 +127,7 @@ class Simulation:
             ),
             link_fit=costs.link,
         )
-        self._live[worker_id] = PrefillWorker(self._env, parts, self._network, self._peers, self._log)
+        self._live[worker_id] = PrefillWorker(self._env, parts, self._policy, self._network, self._peers, self._log)
 
     def _crash(self, crash: Crash) -> Waiting[None]:
         yield self._env.timeout(crash.at_s)

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nebula_bench.policies.block_index import BlockIndex
 from nebula_protocol.card import WorkerCard
 from nebula_protocol.events import WorkerKvEvent, WorkerPicEvents
 from nebula_protocol.ids import SegmentHash, WorkerId, WorkerWithDpRank
-from nebula_protocol.messages import StateChunk
+from nebula_protocol.messages import FetchedSegment, FetchReply, FetchRequest, StateChunk
 from nebula_protocol.plan import Plan
 from nebula_protocol.receipt import Receipt
 from nebula_router.decide import HelperDispatch
 from nebula_router.errors import NoWorkerError
 from nebula_router.request import RoutedRequest
 from pic_worker.adapters.sim.costs import SimCosts
+from pic_worker.core.effects import FetchCommand
 from pic_worker.settings import WorkerSettings
 
 
@@ -81,6 +83,21 @@ class Policy:
             NoWorkerError: nobody can take it.
         """
         raise NoWorkerError(f"{type(self).__name__} places nothing")
+
+    def serve_at_once(self, command: FetchCommand) -> FetchReply | None:
+        """The answer to a worker's fetch that costs nothing, of a policy that brings segments by itself."""
+        return None
+
+    def serve_prefix(
+        self, request: FetchRequest, worker_id: WorkerId, held: BlockIndex
+    ) -> tuple[FetchedSegment, ...] | None:
+        """The source's answer to a fetch of prefix blocks; None where the fetch is of segments.
+
+        Args:
+            worker_id: the source.
+            held: what it really has at this moment.
+        """
+        return None
 
     def record_receipt(self, placement: Placement, receipt: Receipt, now_s: float) -> None:
         """The request's prefill is done."""

@@ -1,0 +1,79 @@
+"""Nebula's planner on other ways to know who has what."""
+
+from collections.abc import Sequence
+
+from nebula_protocol.events import WorkerKvEvent, WorkerPicEvents
+from nebula_protocol.ids import DomainId, RequestId, WorkerId, WorkerWithDpRank
+from nebula_protocol.layout import PromptLayout
+from nebula_protocol.plan import Plan
+from nebula_protocol.receipt import Receipt
+from nebula_router.core.coverage import Coverage
+from nebula_router.core.evidence import Applied
+from nebula_router.core.plan_answer import PlanAnswer
+from nebula_router.core.view import ClusterView
+
+
+class EventDrivenView(ClusterView):
+    """Events only: what was just dispatched is unknown until its events arrive (Dynamo's index, vLLM's production
+    stack, llm-d)."""
+
+    def record_dispatch(self, layout: PromptLayout, answer: PlanAnswer) -> None:
+        pass
+
+    def postpone(self, request_id: RequestId, worker: WorkerWithDpRank, ready_at_s: float) -> None:
+        pass
+
+    def record_receipt(self, plan: Plan, receipt: Receipt, now_s: float) -> None:
+        pass
+
+    def record_helper_done(self, request_id: RequestId, worker: WorkerWithDpRank, now_s: float) -> None:
+        pass
+
+    def record_failure(self, request_id: RequestId, worker: WorkerWithDpRank) -> None:
+        pass
+
+
+class PredictedView(ClusterView):
+    """Events, and beside them what dispatches are predicted to leave, taken as there at once until its time to live is
+    over: Dynamo's predict-on-route (`router_predicted_ttl_secs`)."""
+
+    _now_s = 0.0
+
+    def coverage(
+        self, layout: PromptLayout, domain_id: DomainId, holders: tuple[WorkerWithDpRank, ...], now_s: float
+    ) -> Coverage:
+        self._now_s = now_s
+        return super().coverage(layout, domain_id, holders, now_s)
+
+    def record_dispatch(self, layout: PromptLayout, answer: PlanAnswer) -> None:
+        super().record_dispatch(layout, answer)
+        request_id = answer.plan.request_id
+        for worker in (answer.plan.target, *(helper.worker for helper in answer.helpers)):
+            # As if it were done: no longer on its way, but there.
+            super().record_helper_done(request_id, worker, self._now_s)
+
+    def postpone(self, request_id: RequestId, worker: WorkerWithDpRank, ready_at_s: float) -> None:
+        pass
+
+    def record_receipt(self, plan: Plan, receipt: Receipt, now_s: float) -> None:
+        pass
+
+    def record_helper_done(self, request_id: RequestId, worker: WorkerWithDpRank, now_s: float) -> None:
+        pass
+
+    def record_failure(self, request_id: RequestId, worker: WorkerWithDpRank) -> None:
+        pass
+
+
+class OptimisticView(PredictedView):
+    """Entered at dispatch and never corrected: no event is heeded (SGLang's router, Preble, and Dynamo without
+    events)."""
+
+    def needs_state(self) -> frozenset[WorkerId]:
+        return frozenset()
+
+    def apply_kv_events(self, events: Sequence[WorkerKvEvent], now_s: float) -> Applied:
+        return Applied()
+
+    def apply_pic_events(self, events: WorkerPicEvents, now_s: float) -> Applied:
+        return Applied()
