@@ -1,7 +1,6 @@
 """One estimate: when would each worker complete this prefill, with what it has and what it could be sent?"""
 
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
@@ -9,16 +8,16 @@ from nebula_router.core.engine_cost import EngineCosts
 from nebula_router.core.lanes import Lanes, Timeline
 from nebula_router.core.load_snapshot import FloatArray
 from nebula_router.core.plan_question import PlanQuestion
-from nebula_router.core.queued_work import QueuedWork
+from nebula_router.core.prefix_hit import PrefixHit, find_prefix
+from nebula_router.core.queued_work import QueuedWork, whole_tokens
 from nebula_router.core.reuse import PAIRS, TIME_S, TOKENS, ReuseOptions, find_reuse
-from nebula_router.core.segment_spans import SegmentSpans
+from nebula_router.core.segment_sources import find_sources
 
 
 @dataclass(frozen=True, slots=True)
 class EngineWork:
     """The engine's share of the request without any copied segment, shape [W]."""
 
-    prefix_tokens: FloatArray
     loaded_tokens: FloatArray
     """Of segments that lie there."""
     step_tokens: FloatArray
@@ -51,6 +50,7 @@ class Estimates:
 
     costs: EngineCosts
     lanes: Lanes
+    prefix: PrefixHit
     work: EngineWork
     reuse: ReuseOptions | None
     arrive_in_s: FloatArray
@@ -63,24 +63,23 @@ class Estimates:
     """Shape [W]: the best row's; infinite where the worker cannot take the request."""
 
     def column(self, index: int) -> WorkerEstimate:
-        row = int(self.timeline.score[:, index].argmin())
-        moved_tokens, moved_pairs = float(self.moved_tokens[row, index]), 0.0
+        row, work, timeline = int(self.timeline.score[:, index].argmin()), self.work, self.timeline
+        moved_tokens, moved_pairs = self.moved_tokens.item(row, index), 0.0
         if row and self.reuse is not None:
             moved_pairs = float(self.reuse.saving[PAIRS, :row, index] @ self.reuse.movable[:row, index])
-        work = self.work
         return WorkerEstimate(
             num_moved=row,
-            loaded_tokens=float(work.loaded_tokens[index]) + moved_tokens,
+            loaded_tokens=work.loaded_tokens.item(index) + moved_tokens,
             work=QueuedWork(
-                step_tokens=ceil(work.step_tokens[index] - moved_tokens),
-                attention_pairs=float(work.pairs[index]) - moved_pairs,
-                load_s=float(work.load_s[index] + moved_tokens * self.costs.load_s_per_token[index]),
+                step_tokens=whole_tokens(work.step_tokens.item(index) - moved_tokens),
+                attention_pairs=work.pairs.item(index) - moved_pairs,
+                load_s=work.load_s.item(index) + moved_tokens * self.costs.load_s_per_token.item(index),
             ),
-            marginal_s=float(work.marginal_s[index] - self.moved_s[row, index]),
-            arrive_in_s=max(0.0, float(self.arrive_in_s[row, index])),
-            engine_s=float(self.timeline.engine_s[row, index]),
-            completion_s=float(self.timeline.completion_s[row, index]),
-            score=float(self.timeline.score[row, index]),
+            marginal_s=work.marginal_s.item(index) - self.moved_s.item(row, index),
+            arrive_in_s=max(0.0, self.arrive_in_s.item(row, index)),
+            engine_s=timeline.engine_s.item(row, index),
+            completion_s=timeline.completion_s.item(row, index),
+            score=timeline.score.item(row, index),
         )
 
 
@@ -95,29 +94,23 @@ def estimate_workers(question: PlanQuestion, now_s: float) -> Estimates:
     """
     costs = EngineCosts.of(question.fleet, question.load.cost_factor)
     lanes = Lanes.of(question.load, question.fleet, costs.step_s)
-    prefix_tokens = _prefix(question)
-    reuse = None
-    if question.settings.pic and question.layout.segments:
-        spans = SegmentSpans.of(question.layout)
-        reuse = find_reuse(question, costs, spans, prefix_tokens, now_s)
-        shorter = None if reuse is None else _prefix_not_worth_waiting(question, costs, prefix_tokens, reuse)
-        if shorter is not None:
-            prefix_tokens = shorter
-            reuse = find_reuse(question, costs, spans, prefix_tokens, now_s)
-    work = _work_without_copies(question, costs, prefix_tokens, reuse)
-    num_rows = 1 if reuse is None else 1 + len(reuse.rows)
-    arrive_in_s = np.empty((num_rows, len(prefix_tokens)))
-    arrive_in_s[0] = -np.inf
-    moved = np.zeros((2, num_rows, len(prefix_tokens)))
+    sources = find_sources(question, now_s) if question.settings.pic and question.layout.segments else None
+    prefix = find_prefix(question, costs, sources)
+    reuse = None if sources is None else find_reuse(question, costs, sources, prefix.tokens)
+    work = _work_without_copies(question, costs, prefix.tokens, reuse)
+    num_rows = 1 if reuse is None else 1 + len(reuse.movable)
+    arrive_in_s = np.empty((num_rows, len(prefix.tokens)))
+    arrive_in_s[0] = prefix.arrive_in_s
+    moved = np.zeros((2, num_rows, len(prefix.tokens)))
     if reuse is not None:
-        arrive_in_s[0] = reuse.prefix_in_s
-        np.maximum(reuse.arrive_in_s, reuse.prefix_in_s, out=arrive_in_s[1:])
+        np.maximum(reuse.arrive_in_s, prefix.arrive_in_s, out=arrive_in_s[1:])
         np.add.accumulate(reuse.saving[::TIME_S] * reuse.movable, axis=1, out=moved[:, 1:])
     moved_tokens, moved_s = moved
     timeline = lanes.timeline(arrive_in_s, work.step_tokens - moved_tokens, work.marginal_s - moved_s)
     return Estimates(
         costs=costs,
         lanes=lanes,
+        prefix=prefix,
         work=work,
         reuse=reuse,
         arrive_in_s=arrive_in_s,
@@ -126,28 +119,6 @@ def estimate_workers(question: PlanQuestion, now_s: float) -> Estimates:
         timeline=timeline,
         score=_only_eligible(question, np.minimum.reduce(timeline.score, axis=0)),
     )
-
-
-def _prefix(question: PlanQuestion) -> FloatArray:
-    """Usable prefix hit: whole blocks, and never all of the prompt, since at least its last token is computed."""
-    layout = question.layout
-    limit = (layout.num_tokens - 1) // layout.block_size_tokens * layout.block_size_tokens
-    return np.minimum(question.coverage.prefix_tokens, limit).astype(np.float64)
-
-
-def _prefix_not_worth_waiting(
-    question: PlanQuestion, costs: EngineCosts, prefix_tokens: FloatArray, reuse: ReuseOptions
-) -> FloatArray | None:
-    """The prefix hits cut to what is there in time, where computing the rest again is sooner; None where it nowhere
-    is."""
-    if reuse.prefix_now_tokens.min() == np.inf:
-        return None
-    block = question.layout.block_size_tokens
-    kept = np.minimum(reuse.prefix_now_tokens, prefix_tokens) // block * block
-    lost = prefix_tokens - kept
-    again_s = lost * (costs.per_token_s + costs.per_pair_s * 0.5 * (prefix_tokens + kept))
-    sooner = reuse.prefix_in_s - question.load.turn_in_s > (1.0 + question.load.work_price) * again_s
-    return np.where(sooner, kept, prefix_tokens) if sooner.any() else None
 
 
 def _work_without_copies(
@@ -171,7 +142,6 @@ def _work_without_copies(
         load_s = load_s + loaded_tokens * costs.load_s_per_token
         marginal_s = marginal_s - spared[TIME_S]
     return EngineWork(
-        prefix_tokens=prefix_tokens,
         loaded_tokens=loaded_tokens,
         step_tokens=step_tokens,
         pairs=pairs,

@@ -1,7 +1,6 @@
 """One way to serve a request: a target, a source for each segment, and what that comes to."""
 
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from nebula_router.core.parallel_prefill import (
     spreads,
 )
 from nebula_router.core.plan_question import PlanQuestion
-from nebula_router.core.queued_work import QueuedWork
+from nebula_router.core.queued_work import QueuedWork, whole_tokens
 from nebula_router.core.target_draft import TargetDraft, draft_target, find_missing
 
 
@@ -85,7 +84,7 @@ def place_with_helpers(
         draft=base.draft,
         shares=tuple(share for share in shares if share.segment_indices),
         work=QueuedWork(
-            step_tokens=ceil(base.work.step_tokens - way.saved_tokens),
+            step_tokens=whole_tokens(base.work.step_tokens - way.saved_tokens),
             attention_pairs=base.work.attention_pairs - way.saved_pairs,
             load_s=base.work.load_s + way.saved_tokens * float(fleet.load_s_per_token[column]),
         ),
@@ -96,9 +95,7 @@ def place_with_helpers(
     )
 
 
-def _may_pay(
-    question: PlanQuestion, estimates: Estimates, base: Placement, saved_s: float, limit: float
-) -> bool:
+def _may_pay(question: PlanQuestion, estimates: Estimates, base: Placement, saved_s: float, limit: float) -> bool:
     """Whether helpers that save so much could reach the limit: a bound that settles most cases at once."""
     begin_s = float(np.minimum.reduce(question.load.free_in_s + estimates.costs.step_s))
     start_s = max(begin_s, base.completion_s - base.engine_s)

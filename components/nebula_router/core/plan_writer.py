@@ -99,7 +99,7 @@ def _candidates(
             Candidate(
                 worker=question.fleet.workers[column],
                 estimate=_estimate(question, column, placement if column == chosen else expected),
-                prefix_hit_tokens=int(estimates.work.prefix_tokens[column]),
+                prefix_hit_tokens=int(estimates.prefix.tokens[column]),
                 segment_hit_tokens=_segment_hit_tokens(question, estimates, column, expected),
             )
         )

@@ -1,6 +1,7 @@
 """What a dispatched request will ask of an engine."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from nebula_protocol.cost import CostFit
 
@@ -19,3 +20,8 @@ class QueuedWork:
         """Time that it adds to steps that run anyway."""
         compute_s = cost.per_token_s * self.step_tokens + cost.per_pair_s * self.attention_pairs
         return cost_factor * compute_s + self.load_s
+
+
+def whole_tokens(num_tokens: float) -> int:
+    """Rounded up, but for what floats add by rounding: estimates count shares of tokens, engines whole ones."""
+    return ceil(num_tokens - 1e-6)

@@ -11,7 +11,7 @@ from nebula_router.core.coverage import IN_FLIGHT, NOT_HELD
 from nebula_router.core.estimator import Estimates, WorkerEstimate
 from nebula_router.core.parallel_prefill import MissingSegment
 from nebula_router.core.plan_question import PlanQuestion
-from nebula_router.core.reuse import ReuseOptions
+from nebula_router.core.segment_sources import SegmentSources
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ def draft_target(question: PlanQuestion, estimates: Estimates, column: int, esti
     A segment that the prefix hit covers is LOCAL: the worker prefers the prefix, and should that be gone, it may still
     have the segment. It is JOIN with the target itself while the prefix is still being computed.
     """
-    prefix_tokens = int(estimates.work.prefix_tokens[column])
+    prefix_tokens = int(estimates.prefix.tokens[column])
     segments = question.layout.segments if question.settings.pic else ()
     last = question.layout.num_tokens - 1
     sources = [Source.LOCAL if min(segment.end, last) <= prefix_tokens else Source.COMPUTE for segment in segments]
@@ -39,19 +39,20 @@ def draft_target(question: PlanQuestion, estimates: Estimates, column: int, esti
     reuse = estimates.reuse
     if reuse is None:
         return draft
-    for index in reuse.rows[reuse.here[:, column]].tolist():
+    rows, unfinished = reuse.sources.rows, estimates.prefix.unfinished
+    for index in rows[reuse.here[:, column]].tolist():
         sources[index] = Source.LOCAL
-    if reuse.prefix_in_s[column] >= 0:
-        for index in reuse.rows[reuse.behind[:, column]].tolist():
+    if unfinished is not None:
+        for index in rows[unfinished[:, column]].tolist():
             sources[index] = Source.JOIN
     if estimate.num_moved:
         moved = reuse.movable[: estimate.num_moved, column].nonzero()[0]
-        own = reuse.flying_here[moved, column]
-        if own.any():
-            for index in reuse.rows[moved[own]].tolist():
+        if reuse.awaited is not None:
+            own = reuse.awaited[moved, column]
+            for index in rows[moved[own]].tolist():
                 sources[index] = Source.JOIN
             moved = moved[~own]
-        _choose_sources(question, draft, reuse, moved)
+        _choose_sources(question, draft, reuse.sources, moved)
     return draft
 
 
@@ -79,19 +80,19 @@ def find_missing(question: PlanQuestion, estimates: Estimates, draft: TargetDraf
 
 
 def _choose_sources(
-    question: PlanQuestion, draft: TargetDraft, reuse: ReuseOptions, moved: npt.NDArray[np.intp]
+    question: PlanQuestion, draft: TargetDraft, sources: SegmentSources, moved: npt.NDArray[np.intp]
 ) -> None:
     """The holder that can send first, counting what this request asks of it already; the lowest id among equals."""
     id_order, link_s_per_token = question.fleet.id_order.tolist(), question.fleet.link_s_per_token.tolist()
-    states = reuse.states[moved]
+    states = sources.states[moved]
     states[:, draft.column] = NOT_HELD
     rows, columns = states.nonzero()
     holders = zip(
-        reuse.sent_s[moved[rows], columns].tolist(), columns.tolist(), states[rows, columns].tolist(), strict=True
+        sources.sent_s[moved[rows], columns].tolist(), columns.tolist(), states[rows, columns].tolist(), strict=True
     )
     segments = zip(
-        reuse.rows[moved].tolist(),
-        reuse.spans.sizes[moved].tolist(),
+        sources.rows[moved].tolist(),
+        sources.spans.sizes[moved].tolist(),
         np.add.reduce(states != NOT_HELD, axis=1).tolist(),
         strict=True,
     )
@@ -101,7 +102,8 @@ def _choose_sources(
             _, column, state = next(holders)
         else:
             _, column, state = min(
-                islice(holders, num_holders), key=lambda holder: (holder[0] + asked_s[holder[1]], holder[2], id_order[holder[1]])
+                islice(holders, num_holders),
+                key=lambda holder: (holder[0] + asked_s[holder[1]], holder[2], id_order[holder[1]]),
             )
         asked_s[column] += size * link_s_per_token[column]
         draft.sources[index] = Source.JOIN if state == IN_FLIGHT else Source.FETCH
