@@ -83,6 +83,10 @@ def decide(
     return state.decide(request, excluded=frozenset(excluded), attempt=attempt, now_s=now_s)  # type: ignore[arg-type]
 
 
+def known_workers(state: RouterState) -> set[int]:
+    return set(state.worker_ids())
+
+
 def metric_value(metrics: RouterMetrics, name: MetricName, **labels: str) -> float | None:
     """None when there is no such sample; a histogram's is its number of observations."""
     for family in text_string_to_metric_families(metrics.exposition()):

@@ -1,8 +1,8 @@
 """What the router counts, as Prometheus reads it."""
 
 import pytest
-from support.router_replies import a_receipt
 from support.placement_case import round_card
+from support.router_replies import a_receipt
 from support.router_world import body_of, decide, metric_value, new_state
 
 from nebula_protocol.ids import SegmentHash

@@ -17,7 +17,7 @@ from support.router_replies import (
     tokens_of,
 )
 from support.router_worker_pool import DIES_AT_ONCE, HANGS_AT_ONCE, Outcome, Script, refuses
-from support.router_world import RouterWorld, body_of, spans, state_of, tokens_in
+from support.router_world import RouterWorld, body_of, known_workers, spans, state_of, tokens_in
 
 from nebula_protocol.codec import encode
 from nebula_protocol.events import PicEvent, SegmentStored, WorkerPicEvents
@@ -231,7 +231,7 @@ async def test_a_helper_that_dies_is_lost_and_one_that_refuses_is_not() -> None:
     world.prefill.script(2, DIES_AT_ONCE)
     world.prefill.script(3, refuses("busy"))
     await world.answer(body_of(LONG_PROMPT, annotations=[LONG_SPANS]))
-    assert world.state.worker_ids() == {1, 3}
+    assert known_workers(world.state) == {1, 3}
     assert world.metric(MetricName.RETRIES) == 0
 
 

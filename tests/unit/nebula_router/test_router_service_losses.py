@@ -16,7 +16,7 @@ from support.router_worker_pool import (
     Script,
     refuses,
 )
-from support.router_world import RouterWorld, body_of, spans, state_of, tokens_in
+from support.router_world import RouterWorld, body_of, known_workers, spans, state_of, tokens_in
 
 from nebula_protocol.handover import PREFILL_GONE
 from nebula_protocol.ids import RequestId, WorkerId
@@ -62,7 +62,7 @@ async def test_when_a_prefill_worker_dies_another_takes_over_and_its_entries_are
     assert workers_of(world)[0] == [1, 1, 2]
     # Of 70 prompt tokens.
     assert tokens_in(chunks) == answer_tokens(70, 1)
-    assert world.state.worker_ids() == {2}
+    assert known_workers(world.state) == {2}
     target = plan_of(world.prefill.calls[-1].request).target
     domain_id = plan_of(world.prefill.calls[-1].request).domain_id
     (segment,) = plan_of(world.prefill.calls[-1].request).segments
@@ -97,7 +97,7 @@ async def test_a_prompt_whose_kv_is_gone_before_decode_pulled_it_is_prefilled_el
     last = world.decode.calls[1].request
     assert (tokens_of(last), limit_of(last)) == ([*PROMPT, *answer_tokens(100, 2)], 3)
     # The one that lost the KV is lost, the decode worker that said so is not.
-    assert world.state.worker_ids() == {2}
+    assert known_workers(world.state) == {2}
     await world.answer(body_of(PROMPT), "next")
     assert workers_of(world)[1] == [91, 91, 91]
 
@@ -124,7 +124,7 @@ async def test_a_worker_that_came_back_is_not_used_again_for_the_request_that_it
     assert_whole(await world.answer(body_of(PROMPT, max_tokens=5)))
     # Worker 1 is back and idle at the third attempt, when the decode worker has died.
     assert workers_of(world) == ([1, 2, 2], [91, 92])
-    assert world.state.worker_ids() == {1, 2}
+    assert known_workers(world.state) == {1, 2}
 
 
 # ---- decode workers ----
@@ -241,7 +241,7 @@ async def test_cancelled_while_prefill_runs_the_worker_is_stopped_and_nothing_is
     await cancelled(world, "prefill")
     assert world.prefill.calls[0].outcome is Outcome.STOPPED
     assert world.state.view.num_segments == 0
-    assert world.state.worker_ids() == {1}
+    assert known_workers(world.state) == {1}
     assert await is_free(world, 1)
 
 
