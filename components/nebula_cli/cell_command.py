@@ -85,8 +85,7 @@ def _run(policies: Sequence[str], values: dict[str, object], data: Path, json_fi
     with _progress() as progress:
         for settings in cells:
             results.append(run_cell(settings, trace, _advance(progress, settings.policy, len(trace))))
-    console = Console()
-    console.print(render_cells(results), width=max(WIDTH, console.width))
+    Console(width=max(WIDTH, Console().width)).print(render_cells(results))
     if json_file is not None:
         _write_json(json_file, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     if any(result.summary.num_errors for result in results):
