@@ -56,5 +56,18 @@ async def connect(url: str, name: str, *, patience_s: float = _PATIENCE_S) -> Cl
         raise NatsUnavailableError(f"no NATS server answers at {server}: {_reason_of(error)}") from error
 
 
+async def flush(client: Client) -> None:
+    """Waits until the server has taken in all that the client was told so far, subscriptions too.
+
+    nats-py writes the ping of its own `flush` ahead of what is still queued. By the time that is answered the queue has
+    been written, and a second ping comes behind it.
+
+    Raises:
+        nats.errors.Error: the server does not answer, or the connection is closed.
+    """
+    await client.flush()
+    await client.flush()
+
+
 def _reason_of(error: Exception) -> str:
     return str(error) or type(error).__name__

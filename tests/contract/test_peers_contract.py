@@ -83,7 +83,9 @@ class NatsNetwork:
         client = await connect(self._url, f"worker {worker_id}")
         self._connections[worker_id] = AsyncExitStack()
         self._connections[worker_id].push_async_callback(client.close)
-        await NatsServer(client, self._namespace, worker_id, OnlyPeers(worker)).start()
+        server = NatsServer(client, self._namespace, worker_id, OnlyPeers(worker))
+        self._connections[worker_id].push_async_callback(server.stop)
+        await server.start()
 
     async def leave(self, worker_id: WorkerId) -> None:
         await self._connections.pop(worker_id).aclose()

@@ -9,13 +9,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import msgspec
-import nats
 import pytest
 from dynamo.llm import compute_block_hash_for_seq
 from support import block_events_process
 from support.block_events_process import COMPONENT, Published, Report
 from support.engine_world import BLOCK
 
+from nebula_nats.connection import connect, flush
 from nebula_protocol.codec import decode
 from nebula_protocol.events import BlocksStored, Envelope, KvEventData, WorkerKvEvent
 from nebula_protocol.subjects import Topic, event_subject
@@ -86,9 +86,9 @@ def arrived(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Arrived:
 
 async def collect(nats_url: str, folder: Path) -> Arrived:
     namespace = f"ns-{uuid4().hex}"
-    client = await nats.connect(nats_url)
+    client = await connect(nats_url, "test")
     subscription = await client.subscribe(event_subject(namespace, COMPONENT, "generate", Topic.KV_EVENTS))
-    await client.flush()
+    await flush(client)
     envelopes: list[Envelope] = []
     messages: list[list[WorkerKvEvent]] = []
     async with publishing_process(nats_url, namespace, folder) as report:

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 from support.nats_server import NatsServerProcess
 
-from nebula_nats.connection import NatsUnavailableError, connect
+from nebula_nats.connection import NatsUnavailableError, connect, flush
 from nebula_nats.event_publisher import EventPublisher
 from nebula_protocol.codec import decode
 from nebula_protocol.events import Envelope
@@ -29,6 +29,10 @@ async def client(nats_url: str) -> AsyncIterator[Client]:
     client = await connect(nats_url, "test")
     yield client
     await client.close()
+
+
+async def answer(message: Msg) -> None:
+    await message.respond(b"yes")
 
 
 def publisher_for(client: Client, namespace: str) -> EventPublisher:
@@ -74,6 +78,18 @@ async def test_a_client_and_its_subscriptions_survive_a_restart_of_the_server(tm
             await asyncio.sleep(0.02)
     await client.close()
     server.stop()
+
+
+async def test_after_a_flush_the_server_knows_every_subscription(client: Client, nats_url: str) -> None:
+    other = await connect(nats_url, "other")
+    for _ in range(100):
+        subject = uuid4().hex
+        for number in range(3):
+            await other.subscribe(f"{subject}.{number}", cb=answer)
+        await flush(other)
+        # Without a subscription this is refused at once.
+        assert (await client.request(f"{subject}.2", b"", timeout=TIMEOUT_S)).data == b"yes"
+    await other.close()
 
 
 async def test_events_are_numbered_in_dynamos_envelope_on_the_topics_subject(client: Client) -> None:

@@ -7,8 +7,10 @@ from typing import Protocol
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+from nebula_nats.connection import flush
 from nebula_protocol.codec import decode, encode
 from nebula_protocol.errors import DecodeError
 from nebula_protocol.ids import WorkerId
@@ -35,6 +37,7 @@ class NatsServer:
         self._client = client
         self._answers = answers
         self._running: set[asyncio.Task[None]] = set()
+        self._subscriptions: list[Subscription] = []
         self._handlers: dict[str, Callable[[Msg], Awaitable[None]]] = {
             peer_subject(namespace, worker_id): self._on_peer,
             state_subject(namespace, worker_id): self._on_state,
@@ -43,8 +46,17 @@ class NatsServer:
 
     async def start(self) -> None:
         for subject, handler in self._handlers.items():
-            await self._client.subscribe(subject, cb=self._guarded(subject, handler))
-        await self._client.flush()
+            self._subscriptions.append(await self._client.subscribe(subject, cb=self._guarded(subject, handler)))
+        await flush(self._client)
+
+    async def stop(self) -> None:
+        """Takes no more requests. Who asks from now on learns at once that nobody is here, instead of waiting."""
+        try:
+            for subscription in self._subscriptions:
+                await subscription.unsubscribe()
+            await flush(self._client)
+        except NatsError as error:
+            log.warning("unsubscribe_failed", error=str(error))
 
     def _guarded(self, subject: str, handler: Callable[[Msg], Awaitable[None]]) -> Callable[[Msg], Awaitable[None]]:
         async def handle(message: Msg) -> None:

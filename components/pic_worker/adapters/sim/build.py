@@ -38,9 +38,11 @@ class PrefillWorker:
     metrics: WorkerMetrics
     first_token_id: int
     client: Client
+    server: NatsServer
     loop: "asyncio.Task[None]"
 
     async def close(self) -> None:
+        await self.server.stop()
         self.loop.cancel()
         await asyncio.wait((self.loop,))
         await self.client.close()
@@ -96,13 +98,15 @@ async def build_prefill(
         metrics=metrics,
         clock=time.monotonic,
     )
-    await NatsServer(client, settings.namespace, worker_id, service).start()
+    server = NatsServer(client, settings.namespace, worker_id, service)
+    await server.start()
     return PrefillWorker(
         service=service,
         cutter=_cutter(settings, tokenizer, card, hash_salted),
         metrics=metrics,
         first_token_id=_encode(tokenizer, settings.sim.answer)[0],
         client=client,
+        server=server,
         loop=asyncio.create_task(service.run()),
     )
 
