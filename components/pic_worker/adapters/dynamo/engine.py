@@ -33,7 +33,7 @@ from pic_worker.adapters.dynamo.requests import (
     read_work,
 )
 from pic_worker.adapters.sim.build import DecodeWorker, PrefillWorker, build_decode, build_prefill
-from pic_worker.errors import BadWorkError, PromptGoneError
+from pic_worker.errors import BadWorkError, PromptGoneError, StartError
 from pic_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _DEFAULT_MAX_TOKENS = 16
+_DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
 _MODES = {Role.PREFILL: DisaggregationMode.PREFILL, Role.DECODE: DisaggregationMode.DECODE}
 
 T = TypeVar("T")
@@ -57,6 +58,8 @@ class PicEngine(LLMEngine):
         self._block_events = DynamoBlockEvents(settings.block_size_tokens)
         self._prefill: PrefillWorker | None = None
         self._decode: DecodeWorker | None = None
+        self._start_error: StartError | None = None
+        self._has_started = False
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> tuple["PicEngine", WorkerConfig]:
@@ -77,18 +80,12 @@ class PicEngine(LLMEngine):
         )
 
     async def start(self, worker_id: int) -> EngineConfig:
-        nats_url = os.environ["NATS_SERVER"]
-        if self._role is Role.PREFILL:
-            self._prefill = await build_prefill(
-                self._settings,
-                WorkerId(worker_id),
-                nats_url,
-                block_events=self._block_events,
-                hash_salted=hash_salted_blocks,
-            )
-            exit_when_failed(self._prefill.loop)
-        else:
-            self._decode = await build_decode(self._settings, WorkerId(worker_id), nats_url)
+        try:
+            await self._build(WorkerId(worker_id))
+        except StartError as error:
+            self._start_error = error
+            raise
+        self._has_started = True
         log.info("worker_started", worker_id=worker_id, role=self._role, engine=self._settings.engine)
         settings = self._settings
         return EngineConfig(
@@ -102,6 +99,26 @@ class PicEngine(LLMEngine):
                 max_num_batched_tokens=settings.max_step_tokens,
             ),
         )
+
+    async def _build(self, worker_id: WorkerId) -> None:
+        nats_url = os.environ.get("NATS_SERVER", _DEFAULT_NATS_URL)
+        if self._role is Role.DECODE:
+            self._decode = await build_decode(self._settings, worker_id, nats_url)
+            return
+        self._prefill = await build_prefill(
+            self._settings,
+            worker_id,
+            nats_url,
+            block_events=self._block_events,
+            hash_salted=hash_salted_blocks,
+        )
+        exit_when_failed(self._prefill.loop)
+
+    def why_not_started(self, error: Exception) -> StartError | None:
+        """What kept it from starting, given what Dynamo raised in the end; None if it had started."""
+        if self._has_started:
+            return None
+        return self._start_error or StartError(str(error))
 
     async def kv_event_sources(self) -> list[KvEventSource]:
         if self._role is Role.DECODE:
@@ -145,9 +162,20 @@ class PicEngine(LLMEngine):
 
 
 def run(settings: WorkerSettings) -> None:
-    """Serves as one worker until Dynamo's runtime is shut down."""
+    """Serves as one worker until Dynamo's runtime is shut down.
+
+    Raises:
+        StartError: a setting or a service that it needs is missing.
+    """
     engine = PicEngine(settings)
-    uvloop.run(Worker(engine, engine.worker_config()).run())
+    try:
+        uvloop.run(Worker(engine, engine.worker_config()).run())
+    except Exception as error:
+        # Dynamo wraps everything, what `start` raised too, into a bare Exception.
+        start_error = engine.why_not_started(error)
+        if start_error is None:
+            raise
+        raise start_error from error
 
 
 async def _prefill(worker: PrefillWorker, work: WorkRequest, context: Context) -> JsonObject:
