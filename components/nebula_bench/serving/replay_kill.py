@@ -5,10 +5,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nebula_bench.replay.outcome import RequestOutcome
 from nebula_bench.serving.decision_feed import DecisionFeed, open_decisions
 from nebula_bench.serving.graph_replay import run_replay
+from nebula_bench.serving.index_watch import IndexWatch
 from nebula_bench.serving.process_metrics import RETRIES
 from nebula_bench.serving.progress import Progress
 from nebula_bench.serving.served_graph import PREFILL_WORKER, ROUTER, GraphError, GraphSpec, ServedGraph, open_graph
@@ -18,7 +20,7 @@ from nebula_protocol.ids import WorkerId
 
 _KILL_AFTER = 0.3
 """Share of the requests that are answered before: caches are warm, and the restarted worker has time to be used."""
-_WATCH_PERIOD_S = 0.1
+_POLL_S = 0.1
 _RETRY_S = 0.01
 
 
@@ -61,35 +63,6 @@ class ReplayKill:
         return sum(self.errors.values())
 
 
-class _Watch:
-    """How many workers the router's index has, sampled."""
-
-    def __init__(self, graph: ServedGraph) -> None:
-        self._graph = graph
-        self.samples: list[tuple[float, int]] = []
-        """(seconds of `time.perf_counter`, workers), in order."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            for metrics in await self._graph.metrics(ROUTER):
-                self.samples.append((time.perf_counter(), metrics.num_workers()))
-            await asyncio.sleep(_WATCH_PERIOD_S)
-
-    def fewest_after(self, at_s: float) -> int:
-        return min((workers for sampled_s, workers in self.samples if sampled_s >= at_s), default=0)
-
-    def complete_again_s(self, at_s: float, wanted: int) -> float | None:
-        """Of the first sample with all workers that follows one without."""
-        after = [(sampled_s, workers) for sampled_s, workers in self.samples if sampled_s >= at_s]
-        first_short_s = next((sampled_s for sampled_s, workers in after if workers < wanted), None)
-        if first_short_s is None:
-            return None
-        return next(
-            (sampled_s for sampled_s, workers in after if sampled_s > first_short_s and workers >= wanted), None
-        )
-
-
 async def measure_replay_kill(
     spec: GraphSpec, trace: Sequence[TraceRequest], settings: ServingSettings, progress: Progress
 ) -> ReplayKill:
@@ -107,7 +80,7 @@ async def measure_replay_kill(
             outcomes.append(outcome)
             progress.advance()
 
-        watch = _Watch(graph)
+        watch = IndexWatch(partial(graph.metrics, ROUTER))
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(watch.run())
             killing = tasks.create_task(_kill_one_at_work(graph, outcomes, round(_KILL_AFTER * len(trace))))
@@ -123,7 +96,7 @@ async def measure_replay_kill(
 
 async def _kill_one_at_work(graph: ServedGraph, outcomes: Sequence[RequestOutcome], num_before: int) -> _Kill:
     while len(outcomes) < num_before:
-        await asyncio.sleep(_WATCH_PERIOD_S)
+        await asyncio.sleep(_POLL_S)
     while (found := await graph.find_at_work()) is None:
         await asyncio.sleep(_RETRY_S)
     worker_id, process = found
@@ -138,7 +111,7 @@ async def _describe(
     outcomes: Sequence[RequestOutcome],
     started_s: float,
     decisions: DecisionFeed,
-    watch: _Watch,
+    watch: IndexWatch,
 ) -> ReplayKill:
     num_workers = len(graph.processes(PREFILL_WORKER))
     restarted = [one for one, process in (await graph.prefill_workers()).items() if process.name == kill.process]
@@ -153,7 +126,7 @@ async def _describe(
         num_retries=round(sum(metrics.total(RETRIES) for metrics in await graph.metrics(ROUTER))),
         named_until_s=named_s - kill.at_s,
         num_decisions_after=decisions.num_without(kill.worker_id, named_s),
-        fewest_workers=watch.fewest_after(kill.at_s),
+        fewest_workers=watch.fewest_after(kill.at_s) or 0,
         num_workers=num_workers,
         known_again_s=_since(kill.at_s, watch.complete_again_s(kill.at_s, num_workers)),
         used_again_s=_since(kill.at_s, first_again_s),
