@@ -7,6 +7,7 @@ from typing import Self
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from nebula_nats.connection import flush
 from nebula_protocol.subjects import Topic, event_subject
 
 # Beyond this many unread messages the oldest are lost, which shows as a gap and is repaired by a full state.
@@ -17,15 +18,19 @@ _TOPICS = (Topic.KV_EVENTS, Topic.PIC_EVENTS)
 class NatsEventFeed:
     """`EventFeed` over NATS core; messages of one publisher and topic keep their order."""
 
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(maxsize=_MAX_PENDING)
+    def __init__(self, max_pending: int) -> None:
+        self._queue: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(maxsize=max_pending)
 
     @classmethod
-    async def subscribe(cls, client: Client, namespace: str) -> Self:
-        feed = cls()
+    async def subscribe(cls, client: Client, namespace: str, *, max_pending: int = _MAX_PENDING) -> Self:
+        """
+        Raises:
+            nats.errors.Error: the server does not answer.
+        """
+        feed = cls(max_pending)
         for topic in _TOPICS:
             await client.subscribe(event_subject(namespace, "*", "*", topic), cb=feed._on_message)
-        await client.flush()
+        await flush(client)
         return feed
 
     async def _on_message(self, message: Msg) -> None:
