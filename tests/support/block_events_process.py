@@ -31,7 +31,7 @@ PROMPTS: tuple[tuple[TokenArray, RequestOptions], ...] = (
     (np.concatenate((passage(0, 32), passage(1, 10))), COMMON),
     (passage(0, 32), EXACT),
     (passage(0, 32), TENANT),
-    # Drives others out: 33 blocks are wanted by now, and there is room for 25.
+    # Drives others out: that makes 10 + 8 + 8 + 10 blocks, and there is room for 25.
     (passage(2, 40), COMMON),
 )
 NUM_DEVICE_BLOCKS = 25

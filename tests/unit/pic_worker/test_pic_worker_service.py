@@ -245,3 +245,35 @@ async def test_every_full_state_has_an_id_of_its_own_and_the_workers_card(net: W
     (first,), (second,) = worker.service.state_chunks(), worker.service.state_chunks()
     assert first.snapshot_id != second.snapshot_id
     assert (first.card.worker_id, first.card.epoch, len(first.blocks), len(first.segments)) == (1, EPOCH, 7, 1)
+
+
+async def test_requests_for_exact_results_share_blocks_with_each_other_alone(net: WorkerNet) -> None:
+    worker = net.add(1)
+    tokens = join(passage(10, 4), SEGMENT, passage(50, 4))
+    await worker.service.prefill(unplanned("common", tokens, [(4, 24)]))
+    first = (await worker.service.prefill(planned("exact", tokens, [span(tokens, 4, 24)], pic=False))).receipt
+    again = (await worker.service.prefill(planned("exact again", tokens, pic=False))).receipt
+    common = (await worker.service.prefill(unplanned("common again", tokens, [(4, 24)]))).receipt
+    assert (first.prefix_hit_tokens, first.segment_hit_tokens, first.segments) == (0, 0, ())
+    # All blocks but that of the last token.
+    assert (again.prefix_hit_tokens, common.prefix_hit_tokens) == (24, 24)
+    stored = [event for event in worker.block_events.events if isinstance(event, KvStored)]
+    assert [event.lineage for event in stored] == ["", "exact"]
+    assert not set(stored[0].block_hashes) & set(stored[1].block_hashes)
+
+
+async def test_a_worker_may_end_once_nothing_runs_and_nobody_has_a_prompt_to_pull(net: WorkerNet) -> None:
+    worker = net.add(1)
+    assert worker.service.is_quiescent()
+    prefill = asyncio.create_task(worker.service.prefill(prompt("r", 0)))
+    await asyncio.sleep(0.001)
+    assert not worker.service.is_quiescent()
+    await prefill
+    assert not worker.service.is_quiescent()
+    await net.peers.pull_prompt(worker.at.worker_id, pull_of("r"), 1.0)
+    assert worker.service.is_quiescent()
+    helping = asyncio.create_task(worker.service.help(helper("h", passage(8, 20))))
+    await asyncio.sleep(0.001)
+    assert not worker.service.is_quiescent()
+    await helping
+    assert worker.service.is_quiescent()
