@@ -127,10 +127,10 @@ async def test_nobody_at_all_is_told_from_silence(sides: Sides) -> None:
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ((chunk(1),), "chunk 1 of snapshot 1 came where number 0 was due"),
-        ((chunk(0), chunk(2)), "chunk 2 of snapshot 1 came where number 1 was due"),
-        ((chunk(0), chunk(0)), "chunk 0 of snapshot 1 came where number 1 was due"),
-        ((chunk(0), chunk(1, snapshot_id=2)), "chunk 1 of snapshot 2 came where number 1 was due"),
+        ((chunk(1),), "chunk 1 of snapshot 1 came where 0 was due"),
+        ((chunk(0), chunk(2)), "chunk 2 of snapshot 1 came where 1 was due"),
+        ((chunk(0), chunk(0)), "chunk 0 of snapshot 1 came where 1 was due"),
+        ((chunk(0), chunk(1, snapshot_id=2)), "chunk 1 of snapshot 2 came where 1 was due"),
     ],
 )
 async def test_chunks_out_of_order_are_no_state(sides: Sides, answers: tuple[StateChunk, ...], reason: str) -> None:

@@ -66,5 +66,5 @@ def _next_chunk(before: Sequence[StateChunk], message: Msg) -> StateChunk:
     chunk = decode(message.data, StateChunk)
     in_order = chunk.index == len(before) and all(chunk.snapshot_id == other.snapshot_id for other in before[:1])
     if not in_order or chunk.index >= _MAX_CHUNKS:
-        raise DecodeError(f"chunk {chunk.index} of snapshot {chunk.snapshot_id} came where number {len(before)} was due")
+        raise DecodeError(f"chunk {chunk.index} of snapshot {chunk.snapshot_id} came where {len(before)} was due")
     return chunk
