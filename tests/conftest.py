@@ -1,5 +1,6 @@
 """Rules for every test: what may be skipped where, and the fixtures shared by all kinds of test."""
 
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -37,6 +38,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         if not allowed:
             _turn_into_failure(report, reason)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects without garbage collection.
+
+    A finalizer that runs while CPython 3.11 converts a syntax tree can end the run with "AST constructor recursion depth
+    mismatch"; collecting parses every test file.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
