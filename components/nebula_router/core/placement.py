@@ -22,6 +22,8 @@ class Placement:
     """Times are seconds from now."""
 
     draft: TargetDraft
+    base: WorkerEstimate
+    """Without helpers."""
     shares: tuple[Share, ...]
     """What helpers compute, if any."""
     work: QueuedWork
@@ -36,6 +38,7 @@ def place_without_helpers(
 ) -> Placement:
     return Placement(
         draft=draft_target(question, estimates, column, estimate),
+        base=estimate,
         shares=(),
         work=estimate.work,
         arrive_in_s=estimate.arrive_in_s,
@@ -45,16 +48,14 @@ def place_without_helpers(
     )
 
 
-def place_with_helpers(
-    question: PlanQuestion, estimates: Estimates, base: Placement, estimate: WorkerEstimate, limit: float
-) -> Placement | None:
+def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Placement, limit: float) -> Placement | None:
     """The best way to give some of the base's missing segments to helpers; None where no score is under `limit`.
 
     A target cannot compute while it waits, so one helper that takes one segment often costs more than it brings, while
     many together pay. Therefore all ways are compared at once: the longest 1, 2, ... missing segments, spread over the
     helpers that could begin first. Their engine time is charged at the price that it has for others.
     """
-    if not _may_pay(question, estimates, base, estimate.marginal_s, limit):
+    if not _may_pay(question, estimates, base, base.base.marginal_s, limit):
         return None
     missing = find_missing(question, estimates, base.draft)
     saved_s = sum(segment.saved_s for segment in missing)
@@ -72,7 +73,7 @@ def place_with_helpers(
     timeline = estimates.lanes.column(column).timeline(
         arrive_in_s,
         base.work.step_tokens - np.array([way.saved_tokens for way in ways]),
-        estimate.marginal_s - np.array([way.saved_s for way in ways]),
+        base.base.marginal_s - np.array([way.saved_s for way in ways]),
     )
     score = timeline.score + np.array([way.cost_to_others_s for way in ways])
     best = int(score.argmin())
@@ -82,6 +83,7 @@ def place_with_helpers(
     shares = share_out(ordered[: way.num_segments], helpers)
     return Placement(
         draft=base.draft,
+        base=base.base,
         shares=tuple(share for share in shares if share.segment_indices),
         work=QueuedWork(
             step_tokens=whole_tokens(base.work.step_tokens - way.saved_tokens),

@@ -94,7 +94,7 @@ def _candidates(
     ranked = [chosen, *(column for column in columns[:_MAX_CANDIDATES] if column != chosen)][:_MAX_CANDIDATES]
     told = []
     for column in ranked:
-        expected = estimates.column(column)
+        expected = placement.base if column == chosen else estimates.column(column)
         told.append(
             Candidate(
                 worker=question.fleet.workers[column],

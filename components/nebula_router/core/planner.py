@@ -52,15 +52,13 @@ def rank_workers(question: PlanQuestion, estimates: Estimates) -> list[int]:
 
 def _place_best(question: PlanQuestion, estimates: Estimates, best: int) -> Placement:
     """The best placement with helpers where it beats the best one without by enough, else that one."""
-    estimate = estimates.column(best)
-    placement = place_without_helpers(question, estimates, best, estimate)
+    placement = place_without_helpers(question, estimates, best, estimates.column(best))
     limit = placement.score - question.settings.parallel_gain_ratio * placement.completion_s
-    helped = place_with_helpers(question, estimates, placement, estimate, limit)
+    helped = place_with_helpers(question, estimates, placement, limit)
     free_in_s = question.load.free_in_s
     if (free_in_s < free_in_s[best]).any():
         freest = int(np.lexsort((question.fleet.id_order, free_in_s, estimates.score == np.inf))[0])
-        estimate = estimates.column(freest)
-        base = place_without_helpers(question, estimates, freest, estimate)
-        other = place_with_helpers(question, estimates, base, estimate, limit if helped is None else helped.score)
+        base = place_without_helpers(question, estimates, freest, estimates.column(freest))
+        other = place_with_helpers(question, estimates, base, limit if helped is None else helped.score)
         helped = other or helped
     return helped or placement
