@@ -175,6 +175,44 @@ def test_helpers_get_their_segments_tokens_and_leave_nothing_when_they_fail() ->
     assert {decide(state, LONG, "again", excluded=(other,)).plan.estimate.free_in_s for other in (1, 2)} == {0.0}
 
 
+def test_helpers_are_busy_until_they_are_done() -> None:
+    state = new_state(*map(round_card, (1, 2, 3)))
+    decided = decide(state, LONG)
+    state.record_receipt(decided, receipt_for(decided.plan, 4_000), 0.0)
+    assert free_in_s(state, 2) > 0
+    for helper in decided.helpers:
+        state.record_helper_done(helper, 0.0)
+    assert [free_in_s(state, worker_id) for worker_id in (1, 2, 3)] == [0, 0, 0]
+
+
+def free_in_s(state: RouterState, worker_id: int) -> float:
+    """As a request would find it that can only go there."""
+    others = {1, 2, 3} - {worker_id}
+    decided = decide(state, body_of([7] * 50), "probe", excluded=tuple(others))
+    state.record_failure(decided, 0.0)
+    return decided.plan.estimate.free_in_s
+
+
+def test_copies_that_are_under_way_delay_further_ones_from_the_same_worker() -> None:
+    state = new_state(*map(round_card, (1, 2, 3)))
+    passages = [list(range(20, 2_020)), list(range(10_020, 12_020))]
+    for number, passage in enumerate(passages):
+        body = body_of([*range(20), *passage], annotations=[spans((20, 2_020))])
+        stored = decide(state, body, f"stores {number}", excluded=(2, 3))
+        state.record_receipt(stored, receipt_for(stored.plan, 2_020), 0.0)
+    decide(state, body_of(range(50_000, 54_000)), "keeps it busy", excluded=(2, 3))
+    mark = spans((1, 2_001))
+    first, second = (
+        decide(state, body_of([90_000 + number, *passage, 1], annotations=[mark]), f"wants {number}")
+        for number, passage in enumerate(passages)
+    )
+    assert (sources(first), sources(second)) == ([Source.FETCH], [Source.FETCH])
+    assert {first.plan.target, second.plan.target} == {worker(2), worker(3)}
+    # 1 ms and 2,000 tokens at 0.01 ms; the second waits for the first 20 ms, its own 1 ms meanwhile.
+    assert first.plan.estimate.arrive_in_s == pytest.approx(0.021)
+    assert second.plan.estimate.arrive_in_s == pytest.approx(0.041)
+
+
 def test_a_helper_that_is_done_has_what_it_was_asked_for() -> None:
     state = new_state(*map(round_card, (1, 2, 3)))
     decided = decide(state, LONG)

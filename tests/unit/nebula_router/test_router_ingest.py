@@ -34,6 +34,13 @@ class IngestWorld:
     states: FakeStateSource
     pool: FakeWorkerPool
     metrics: RouterMetrics
+    faults: list[Exception]
+    """Of the clock, one a look."""
+
+    def clock(self) -> float:
+        if self.faults:
+            raise self.faults.pop()
+        return now_s()
 
     @property
     def num_segments(self) -> int:
@@ -52,6 +59,7 @@ async def ingesting(*worker_ids: int, max_workers: int = 8) -> AsyncIterator[Ing
         states=FakeStateSource(),
         pool=FakeWorkerPool(lambda worker_id, request: [], *worker_ids),
         metrics=RouterMetrics(),
+        faults=[],
     )
     for worker_id in worker_ids:
         world.states.give(state_of(round_card(worker_id)))
@@ -61,7 +69,7 @@ async def ingesting(*worker_ids: int, max_workers: int = 8) -> AsyncIterator[Ing
         states=world.states,
         prefill_pool=world.pool,
         metrics=world.metrics,
-        clock=asyncio.get_running_loop().time,
+        clock=world.clock,
     )
     running = asyncio.create_task(ingest.run())
     try:
@@ -211,6 +219,17 @@ async def test_a_readable_envelope_with_an_odd_payload_is_skipped(payload: objec
         for topic in (Topic.KV_EVENTS, Topic.PIC_EVENTS):
             world.feed.publish(topic, payload)
         world.feed.publish(Topic.PIC_EVENTS, Publisher(1).segment_stored("s"))
+        await asyncio.sleep(0.001)
+        assert world.num_segments == 1
+
+
+async def test_a_message_on_which_the_router_itself_fails_is_skipped() -> None:
+    async with ingesting(1) as world:
+        await rounds()
+        publisher = Publisher(1)
+        world.faults.append(RuntimeError("a fault of ours"))
+        world.feed.publish(Topic.PIC_EVENTS, publisher.segment_stored("failed"))
+        world.feed.publish(Topic.PIC_EVENTS, publisher.segment_stored("next"))
         await asyncio.sleep(0.001)
         assert world.num_segments == 1
 

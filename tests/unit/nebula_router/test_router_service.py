@@ -17,7 +17,7 @@ from support.router_replies import (
     tokens_of,
 )
 from support.router_worker_pool import DIES_AT_ONCE, HANGS_AT_ONCE, Outcome, Script, refuses
-from support.router_world import RouterWorld, body_of, known_workers, spans, state_of, tokens_in
+from support.router_world import RouterWorld, body_of, decide, known_workers, spans, state_of, tokens_in
 
 from nebula_protocol.codec import encode
 from nebula_protocol.events import PicEvent, SegmentStored, WorkerPicEvents
@@ -198,6 +198,9 @@ async def test_helpers_get_the_tokens_of_their_segments_one_behind_another() -> 
     assert wanted
     assert {call.worker_id: sorted(tokens_of(call.request)) for call in helped} == wanted
     assert {(limit_of(call.request), call.outcome) for call in helped} == {(1, Outcome.DONE)}
+    # And are free again.
+    free_in_s = [decide(world.state, body_of(PROMPT), f"probe {n}").plan.estimate.free_in_s for n in range(3)]
+    assert free_in_s == [0, 0, 0]
     for call in helped:
         task = helper_task_of(call.request)
         assert task.for_request == "r"
