@@ -86,12 +86,16 @@ class EventLog:
     def last_event_ids(self) -> dict[Topic, EventId]:
         return {Topic.KV_EVENTS: EventId(self._next_kv_id - 1), Topic.PIC_EVENTS: EventId(self._next_pic_id - 1)}
 
-    def drain(self) -> tuple[WorkerEvent, ...]:
-        """The events since the last drain, oldest first."""
+    def drain(self, *, with_device_events: bool = True) -> tuple[WorkerEvent, ...]:
+        """The events since the last drain, oldest first; without the device tier's, those wait for the next drain."""
         if not self._events:
             return ()
-        events = tuple(self._events)
-        self._events.clear()
+        if with_device_events:
+            events, self._events = tuple(self._events), []
+            return events
+        events = tuple(event for event in self._events if isinstance(event, PicEvent))
+        if events:
+            self._events = [event for event in self._events if not isinstance(event, PicEvent)]
         return events
 
     def _record_pic(self, data: PicEventData) -> None:

@@ -85,8 +85,7 @@ class PrefixCache:
         return self._allocate((), num_blocks)
 
     def name_blocks(self, blocks: PromptBlocks, num_complete: int) -> None:
-        """The leading `num_complete` blocks are computed or loaded now: others may use them."""
-        self._finish_loading(blocks)
+        """The leading `num_complete` blocks are being computed or loaded: others may use them."""
         first, blocks.num_named = blocks.num_named, num_complete
         hashes = blocks.chain.hashes
         # The hits among them are cached already, as are blocks that another request computed at the same time.
@@ -95,7 +94,7 @@ class PrefixCache:
 
     def release(self, blocks: PromptBlocks) -> None:
         """The request no longer needs its blocks; the named ones stay cached."""
-        self._finish_loading(blocks)
+        self.finish_loading(blocks)
         self.pool.release(blocks.table)
 
     def clear(self) -> None:
@@ -139,7 +138,8 @@ class PrefixCache:
         for block_hash in block_hashes:
             self._facts.pop(block_hash, None)
 
-    def _finish_loading(self, blocks: PromptBlocks) -> None:
+    def finish_loading(self, blocks: PromptBlocks) -> None:
+        """The host hits are in the device tier."""
         if blocks.loading:
             blocks.loading = False
             # From the tail, so that heads of chains are the last to be evicted.

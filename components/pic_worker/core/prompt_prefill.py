@@ -53,16 +53,22 @@ class PromptPrefill:
         )
         return True
 
+    def begin_share(self, state: PromptState) -> None:
+        """A share of a step is given to the prompt: those behind it in the same step may hit the blocks it completes.
+
+        As in vLLM, which names blocks when it schedules them: a layer writes the KV of all tokens before it reads any.
+        """
+        if state.blocks is not None:
+            self.prefix.name_blocks(state.blocks, self._num_complete(state) // self.prefix.block_size_tokens)
+
     def progress(self, state: PromptState, now_s: float) -> bool:
         """A step with the prompt in it is done. Returns whether all of the prompt is computed."""
         if state.blocks is None:
             return False
-        frontier = state.work.runs.frontier
-        num_complete = state.num_tokens if frontier is None else frontier
         self.resolver.finish_loading(state)
-        self.prefix.name_blocks(state.blocks, num_complete // self.prefix.block_size_tokens)
-        self.resolver.store_complete(state, num_complete, now_s)
-        return frontier is None
+        self.prefix.finish_loading(state.blocks)
+        self.resolver.store_complete(state, self._num_complete(state), now_s)
+        return state.work.runs.frontier is None
 
     def release(self, state: PromptState, now_s: float) -> None:
         """Frees all that the prompt holds, in any phase."""
@@ -70,6 +76,11 @@ class PromptPrefill:
         if state.blocks is not None:
             self.prefix.release(state.blocks)
             state.blocks = None
+
+    def _num_complete(self, state: PromptState) -> int:
+        """Leading tokens whose KV is there once all shares given so far are computed."""
+        frontier = state.work.runs.frontier
+        return state.num_tokens if frontier is None else frontier
 
     def _vetoed(self, state: PromptState, covered_tokens: int) -> frozenset[SegmentHash]:
         remote = [

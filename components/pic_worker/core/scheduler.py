@@ -16,6 +16,10 @@ class Admission(Protocol):
 
     def admit_helper(self, state: HelperState, now_s: float) -> bool: ...
 
+    def begin_share(self, job: EngineJob) -> None:
+        """The job has taken its share of the step; those behind it in the same step may use what it will compute."""
+        ...
+
 
 @dataclass(slots=True)
 class StepScheduler:
@@ -46,7 +50,7 @@ class StepScheduler:
         """The shares of the next step, empty when nothing can run."""
         set_aside = self._tokens_for_helpers(now_s)
         shares: list[tuple[EngineJob, StepShare]] = []
-        left = _share_out(self.running.values(), self.max_step_tokens - set_aside, shares)
+        left = _share_out(admission, self.running.values(), self.max_step_tokens - set_aside, shares)
         for prompt in list(self.waiting.values()):
             if left == 0 or len(self.running) >= self.max_running:
                 break
@@ -56,21 +60,21 @@ class StepScheduler:
                 break
             del self.waiting[prompt.request_id]
             self.running[prompt.request_id] = prompt
-            left = _share_out((prompt,), left, shares)
+            left = _share_out(admission, (prompt,), left, shares)
         self._share_helpers(admission, left + set_aside, shares, now_s)
         return shares
 
     def _share_helpers(
         self, admission: Admission, budget: int, shares: list[tuple[EngineJob, StepShare]], now_s: float
     ) -> None:
-        left = _share_out(self.running_helpers.values(), budget, shares)
+        left = _share_out(admission, self.running_helpers.values(), budget, shares)
         for helper in list(self.waiting_helpers.values()):
             if left == 0 or len(self.running_helpers) >= self.max_running:
                 break
             if admission.admit_helper(helper, now_s):
                 del self.waiting_helpers[helper.request_id]
                 self.running_helpers[helper.request_id] = helper
-                left = _share_out((helper,), left, shares)
+                left = _share_out(admission, (helper,), left, shares)
         if left < budget:
             self._helpers_served_at_s = now_s
 
@@ -83,7 +87,9 @@ class StepScheduler:
         return max(1, round(self.max_step_tokens * self.helper_share_ratio)) if is_hungry else 0
 
 
-def _share_out(jobs: Iterable[EngineJob], budget: int, shares: list[tuple[EngineJob, StepShare]]) -> int:
+def _share_out(
+    admission: Admission, jobs: Iterable[EngineJob], budget: int, shares: list[tuple[EngineJob, StepShare]]
+) -> int:
     """Gives each job up to all it needs, in order; returns what is left of the budget."""
     for job in jobs:
         if budget == 0:
@@ -102,4 +108,5 @@ def _share_out(jobs: Iterable[EngineJob], budget: int, shares: list[tuple[Engine
         )
         work.load_s = 0.0
         shares.append((job, share))
+        admission.begin_share(job)
     return budget

@@ -216,6 +216,11 @@ class SimEngine:
         """For the scheduler: see `HelperPrefill.admit`."""
         return self._helpers.admit(state, now_s)
 
+    def begin_share(self, job: EngineJob) -> None:
+        """For the scheduler: see `PromptPrefill.begin_share`."""
+        if isinstance(job, PromptState):
+            self._prompts.begin_share(job)
+
     # ---- time ----
 
     def advance(self, now_s: float) -> Effects:
@@ -386,7 +391,8 @@ class SimEngine:
         self, *, fetches: list[FetchCommand] | None = None, finished: list[FinishedPrefill] | None = None
     ) -> Effects:
         return Effects(
-            events=self._log.drain(),
+            # What the step computes is there when it ends, though the step itself counts on it before.
+            events=self._log.drain(with_device_events=self._step is None),
             fetches=tuple(fetches or ()),
             answers=self._source.drain(),
             finished=tuple(finished or ()),

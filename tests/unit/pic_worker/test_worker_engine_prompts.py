@@ -38,6 +38,28 @@ def test_a_repeated_prompt_computes_only_the_block_of_its_last_token() -> None:
     assert (receipt.prefix_hit_tokens, receipt.computed_tokens) == (3 * BLOCK, BLOCK)
 
 
+def test_a_prompt_hits_the_prefix_that_another_one_computes_in_the_same_step() -> None:
+    world = EngineWorld()
+    tokens = passage(1, 4 * BLOCK)
+    world.submit(unplanned("a", tokens))
+    world.submit(unplanned("b", tokens))
+    step = world.step()
+    assert step is not None
+    # All of the first, and of the second the block of its last token.
+    assert [share.num_tokens for share in step.shares] == [4 * BLOCK, BLOCK]
+    assert world.receipts["b"].prefix_hit_tokens == 3 * BLOCK
+
+
+def test_blocks_are_announced_when_the_step_that_computes_them_ends() -> None:
+    world = EngineWorld()
+    world.submit(unplanned("a", passage(1, 4 * BLOCK)))
+    step = world.begin_step()
+    assert step is not None
+    assert world.events == []
+    world.end_step(step)
+    assert [type(event) for event in world.events] == [KvStored]
+
+
 def test_a_passage_behind_another_lead_is_loaded_and_its_first_tokens_are_computed_again() -> None:
     world = EngineWorld()
     world.serve(unplanned("a", prompt_with(LEAD), [(8, 28)]))
