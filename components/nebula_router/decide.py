@@ -140,9 +140,8 @@ class RouterState:
         profiles = {profile.worker: profile for profile in self.view.profiles()}
         for worker in self._profiles.keys() - profiles.keys():
             self._loads.remove_worker(worker)
-        for worker, profile in profiles.items():
-            if profile != self._profiles.get(worker):
-                self._loads.put_worker(profile)
+        for profile in profiles.values():
+            self._loads.put_worker(profile)
         self._profiles = profiles
         self._choose_fleet()
 

@@ -221,6 +221,13 @@ def test_a_helper_that_is_done_has_what_it_was_asked_for() -> None:
     keys = [segment_hash for helper in decided.helpers for segment_hash, _ in helper.task.segments]
     assert keys
     assert all(state.view.is_held_elsewhere(DOMAIN, key, decided.plan.target) for key in keys)
+    assert Source.JOIN not in sources(decide(state, LONG, "next", excluded=(1,)))
+
+
+def test_what_a_helper_is_about_to_compute_can_be_joined() -> None:
+    state = new_state(*map(round_card, (1, 2, 3)))
+    assert decide(state, LONG).plan.target == worker(1)
+    assert Source.JOIN in sources(decide(state, LONG, "next", excluded=(1,)))
 
 
 def test_what_comes_after_a_worker_was_removed_is_ignored() -> None:
