@@ -114,9 +114,10 @@ class Simulation:
         settings, costs, noise = self._cluster.worker, self._costs, self._noises[place]
         card = make_card(settings, costs, worker_id, WorkerEpoch(life))
         step_cost = NoisyStepCost(costs.step.table, costs.step.time_factor, costs.step.step_overhead_s, noise=noise)
+        config = self._policy.engine_config(make_engine_config(settings, costs, card))
         parts = WorkerParts(
             card=card,
-            engine=SimEngine(make_engine_config(settings, costs, card), step_cost, costs.load),
+            engine=SimEngine(config, step_cost, costs.load),
             noise=noise,
             cutter=PromptCutter(
                 config=self._cutter,

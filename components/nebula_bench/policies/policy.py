@@ -16,6 +16,7 @@ from nebula_router.errors import NoWorkerError
 from nebula_router.request import RoutedRequest
 from pic_worker.adapters.sim.costs import SimCosts
 from pic_worker.core.effects import FetchCommand
+from pic_worker.core.engine_config import EngineConfig
 from pic_worker.settings import WorkerSettings
 
 
@@ -52,6 +53,11 @@ class Policy:
     @classmethod
     def worker_costs(cls, base: SimCosts) -> SimCosts:
         """What costs its workers something else than the cell's."""
+        return base
+
+    @classmethod
+    def engine_config(cls, base: EngineConfig) -> EngineConfig:
+        """How its workers' engines differ from what their settings say."""
         return base
 
     # ---- workers ----

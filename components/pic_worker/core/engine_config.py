@@ -36,6 +36,12 @@ class EngineConfig:
     Infinity makes every fetch.
     """
 
+    announces_early: bool = False
+    """Events of the device tier leave when a step is scheduled, as Dynamo's mock engine and older vLLM send them.
+
+    Otherwise when the step ends.
+    """
+
     @property
     def device_capacity_blocks(self) -> int:
         return self.device_capacity_tokens // self.block_size_tokens

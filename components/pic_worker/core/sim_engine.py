@@ -392,7 +392,7 @@ class SimEngine:
     ) -> Effects:
         return Effects(
             # What the step computes is there when it ends, though the step itself counts on it before.
-            events=self._log.drain(with_device_events=self._step is None),
+            events=self._log.drain(with_device_events=self._step is None or self._config.announces_early),
             fetches=tuple(fetches or ()),
             answers=self._source.drain(),
             finished=tuple(finished or ()),

@@ -60,6 +60,13 @@ def test_blocks_are_announced_when_the_step_that_computes_them_ends() -> None:
     assert [type(event) for event in world.events] == [KvStored]
 
 
+def test_an_engine_may_announce_blocks_when_their_step_begins() -> None:
+    world = EngineWorld(announces_early=True)
+    world.submit(unplanned("a", passage(1, 4 * BLOCK)))
+    world.begin_step()
+    assert [type(event) for event in world.events] == [KvStored]
+
+
 def test_a_passage_behind_another_lead_is_loaded_and_its_first_tokens_are_computed_again() -> None:
     world = EngineWorld()
     world.serve(unplanned("a", prompt_with(LEAD), [(8, 28)]))
