@@ -217,6 +217,7 @@ def test_a_killed_worker_is_gone_at_once_for_open_streams_and_for_new_calls(pool
 class Routed:
     """A client of the router, as the frontend is, and the workers behind it."""
 
+    deployment: Deployment
     client: Caller
     router_id: int
     prefill: JsonProcess
@@ -234,7 +235,7 @@ def routed(new_deployment: Callable[[], Deployment]) -> Routed:
     client = deployment.start_caller("pool.router.generate")
     router_id = worker_id_of(router)
     client.wait_until_listed(router_id)
-    return Routed(client, router_id, prefill, decode)
+    return Routed(deployment, client, router_id, prefill, decode)
 
 
 def scripted(**scripts: str) -> dict[str, object]:
@@ -273,6 +274,16 @@ def test_when_the_client_goes_away_the_worker_is_stopped_at_once(routed: Routed,
     routed.client.cancel(name)
     worker.wait_for(QUICK_S, event="stopped")
     # Both workers are as good as before.
+    assert routed.ask(scripted())["how"] == "done"
+
+
+def test_when_the_clients_process_is_killed_the_worker_is_stopped_too(routed: Routed) -> None:
+    other = routed.deployment.start_caller("pool.router.generate")
+    other.wait_until_listed(routed.router_id)
+    other.begin(routed.router_id, scripted(prefill="hang 0"))
+    routed.prefill.wait_for(event="started", script="hang 0")
+    other.process.kill()
+    routed.prefill.wait_for(QUICK_S, event="stopped")
     assert routed.ask(scripted())["how"] == "done"
 
 
