@@ -33,10 +33,6 @@ class WorkerEstimate:
 
     num_moved: int
     """The first so many of the reusable segments are moved to the worker, where movable."""
-    loaded_tokens: float
-    """Of segments, there or copied, whose KV is loaded."""
-    work: QueuedWork
-    marginal_s: float
     arrive_in_s: float
     """0 where nothing is waited for."""
     engine_s: float
@@ -63,23 +59,32 @@ class Estimates:
     """Shape [W]: the best row's; infinite where the worker cannot take the request."""
 
     def column(self, index: int) -> WorkerEstimate:
-        row, work, timeline = int(self.timeline.score[:, index].argmin()), self.work, self.timeline
-        moved_tokens, moved_pairs = self.moved_tokens.item(row, index), 0.0
-        if row and self.reuse is not None:
-            moved_pairs = float(self.reuse.saving[PAIRS, :row, index] @ self.reuse.movable[:row, index])
+        timeline = self.timeline
+        row = int(timeline.score[:, index].argmin())
         return WorkerEstimate(
             num_moved=row,
-            loaded_tokens=work.loaded_tokens.item(index) + moved_tokens,
-            work=QueuedWork(
-                step_tokens=whole_tokens(work.step_tokens.item(index) - moved_tokens),
-                attention_pairs=work.pairs.item(index) - moved_pairs,
-                load_s=work.load_s.item(index) + moved_tokens * self.costs.load_s_per_token.item(index),
-            ),
-            marginal_s=work.marginal_s.item(index) - self.moved_s.item(row, index),
             arrive_in_s=max(0.0, self.arrive_in_s.item(row, index)),
             engine_s=timeline.engine_s.item(row, index),
             completion_s=timeline.completion_s.item(row, index),
             score=timeline.score.item(row, index),
+        )
+
+    def loaded_tokens(self, index: int, num_moved: int) -> float:
+        """Of segments, there or copied, whose KV is loaded."""
+        return self.work.loaded_tokens.item(index) + self.moved_tokens.item(num_moved, index)
+
+    def marginal_s(self, index: int, num_moved: int) -> float:
+        return self.work.marginal_s.item(index) - self.moved_s.item(num_moved, index)
+
+    def queued_work(self, index: int, num_moved: int) -> QueuedWork:
+        work, moved_tokens, moved_pairs = self.work, self.moved_tokens.item(num_moved, index), 0.0
+        if num_moved and self.reuse is not None:
+            moved = self.reuse.movable[:num_moved, index]
+            moved_pairs = float(self.reuse.saving[PAIRS, :num_moved, index] @ moved)
+        return QueuedWork(
+            step_tokens=whole_tokens(work.step_tokens.item(index) - moved_tokens),
+            attention_pairs=work.pairs.item(index) - moved_pairs,
+            load_s=work.load_s.item(index) + moved_tokens * self.costs.load_s_per_token.item(index),
         )
 
 

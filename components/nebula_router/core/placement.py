@@ -40,7 +40,7 @@ def place_without_helpers(
         draft=draft_target(question, estimates, column, estimate),
         base=estimate,
         shares=(),
-        work=estimate.work,
+        work=estimates.queued_work(column, estimate.num_moved),
         arrive_in_s=estimate.arrive_in_s,
         engine_s=estimate.engine_s,
         completion_s=estimate.completion_s,
@@ -55,16 +55,17 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
     many together pay. Therefore all ways are compared at once: the longest 1, 2, ... missing segments, spread over the
     helpers that could begin first. Their engine time is charged at the price that it has for others.
     """
-    if not _may_pay(question, estimates, base, base.base.marginal_s, limit):
+    column, fleet = base.draft.column, question.fleet
+    marginal_s = estimates.marginal_s(column, base.base.num_moved)
+    if not _may_pay(question, estimates, base, marginal_s, limit):
         return None
     missing = find_missing(question, estimates, base.draft)
     saved_s = sum(segment.saved_s for segment in missing)
     if not missing or not _may_pay(question, estimates, base, saved_s, limit):
         return None
-    ordered, helpers = longest_first(missing), find_helpers(question, estimates, base.draft.column)
+    ordered, helpers = longest_first(missing), find_helpers(question, estimates, column)
     if not helpers:
         return None
-    column, fleet = base.draft.column, question.fleet
     ways = spreads(ordered, helpers)
     # The helpers may all be done at the same moment, and then share the target's link.
     ready_s = np.array([way.done_s for way in ways]) + fleet.link_floor_s[column]
@@ -73,7 +74,7 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
     timeline = estimates.lanes.column(column).timeline(
         arrive_in_s,
         base.work.step_tokens - np.array([way.saved_tokens for way in ways]),
-        base.base.marginal_s - np.array([way.saved_s for way in ways]),
+        marginal_s - np.array([way.saved_s for way in ways]),
     )
     score = timeline.score + np.array([way.cost_to_others_s for way in ways])
     best = int(score.argmin())

@@ -44,5 +44,7 @@ class PlanQuestion:
     settings: PlannerSettings = PlannerSettings()
     excluded: frozenset[WorkerWithDpRank] = frozenset()
     """Neither targets nor sources nor helpers."""
+    answered_tokens: int = 0
+    """Tokens at the prompt's end that are the answer's beginning."""
     hands_over: bool = True
     """Whether a decode worker will pull the prompt's KV."""

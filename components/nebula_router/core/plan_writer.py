@@ -10,7 +10,6 @@ from nebula_router.core.placement import Placement
 from nebula_router.core.plan_answer import HelperWork, PlanAnswer, Transfer
 from nebula_router.core.plan_question import PlanQuestion
 from nebula_router.core.queued_work import QueuedWork
-from nebula_router.core.target_draft import TargetDraft
 
 # A copy that comes later than estimated is still worth this much waiting.
 _WAIT_GRACE_S = 0.05
@@ -39,6 +38,7 @@ def write_answer(
         else 0.0,
         estimate=_estimate(question, draft.column, placement),
         hands_over=question.hands_over,
+        answered_tokens=question.answered_tokens,
         pic=question.settings.pic,
     )
     return PlanAnswer(
@@ -58,7 +58,7 @@ def write_answer(
         completion_at_s=now_s + placement.completion_s,
         computed_segments=_computed_segments(question, placement),
         copied_segments=copied,
-        transfers=_transfers(question, draft, copied),
+        transfers=_transfers(question, placement),
     )
 
 
@@ -66,7 +66,8 @@ def _segment_plans(question: PlanQuestion, placement: Placement) -> tuple[Segmen
     if not question.settings.pic:
         return ()
     draft, workers = placement.draft, question.fleet.workers
-    return tuple(
+    # A list, since a generator costs more than it saves here.
+    plans = [
         SegmentPlan(
             start=segment.start,
             end=segment.end,
@@ -75,7 +76,8 @@ def _segment_plans(question: PlanQuestion, placement: Placement) -> tuple[Segmen
             from_worker=None if source is Source.LOCAL or source is Source.COMPUTE else workers[column],
         )
         for segment, source, column in zip(question.layout.segments, draft.sources, draft.from_columns, strict=True)
-    )
+    ]
+    return tuple(plans)
 
 
 def _estimate(question: PlanQuestion, column: int, expected: Placement | WorkerEstimate) -> Estimate:
@@ -113,7 +115,10 @@ def _segment_hit_tokens(question: PlanQuestion, estimates: Estimates, column: in
         return 0
     num_reused = np.count_nonzero(reuse.here[:, column])
     num_reused += np.count_nonzero(reuse.movable[: expected.num_moved, column])
-    return round(expected.loaded_tokens / reused_ratio + num_reused * float(question.fleet.recompute_tokens[column]))
+    return round(
+        estimates.loaded_tokens(column, expected.num_moved) / reused_ratio
+        + num_reused * float(question.fleet.recompute_tokens[column])
+    )
 
 
 def _computed_segments(question: PlanQuestion, placement: Placement) -> tuple[int, ...]:
@@ -126,9 +131,8 @@ def _computed_segments(question: PlanQuestion, placement: Placement) -> tuple[in
     )
 
 
-def _transfers(question: PlanQuestion, draft: TargetDraft, copied: tuple[int, ...]) -> tuple[Transfer, ...]:
-    tokens_from: dict[int, int] = {}
-    for index in copied:
-        column = draft.from_columns[index]
-        tokens_from[column] = tokens_from.get(column, 0) + question.layout.segments[index].num_tokens
+def _transfers(question: PlanQuestion, placement: Placement) -> tuple[Transfer, ...]:
+    tokens_from = dict(placement.draft.tokens_from)
+    for share in placement.shares:
+        tokens_from[share.helper.column] = tokens_from.get(share.helper.column, 0) + share.num_tokens
     return tuple(Transfer(question.fleet.workers[column], num_tokens) for column, num_tokens in tokens_from.items())

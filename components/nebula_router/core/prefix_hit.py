@@ -35,11 +35,13 @@ def find_prefix(question: PlanQuestion, costs: EngineCosts, sources: SegmentSour
     if sources is None or hit.unfinished is None:
         return hit
     late = hit.unfinished & (sources.ready_in_s > question.load.turn_in_s)
+    if not late.any():
+        return hit
     kept = np.minimum.reduce(np.where(late, sources.spans.starts[:, None], tokens), axis=0)
     kept = np.minimum(kept, tokens) // layout.block_size_tokens * layout.block_size_tokens
     again_s = (tokens - kept) * (costs.per_token_s + costs.per_pair_s * 0.5 * (tokens + kept))
     sooner = hit.arrive_in_s - question.load.turn_in_s > (1.0 + question.load.work_price) * again_s
-    return _with_unfinished(np.where(sooner, kept, tokens), sources)
+    return _with_unfinished(np.where(sooner, kept, tokens), sources) if sooner.any() else hit
 
 
 def _with_unfinished(tokens: FloatArray, sources: SegmentSources | None) -> PrefixHit:

@@ -23,6 +23,8 @@ class TargetDraft:
     sources: list[Source]
     from_columns: list[int]
     """The other side of each copy; the target itself for what lies, is awaited or is computed there."""
+    tokens_from: dict[int, int]
+    """By column, what is copied from there."""
 
 
 def draft_target(question: PlanQuestion, estimates: Estimates, column: int, estimate: WorkerEstimate) -> TargetDraft:
@@ -33,9 +35,10 @@ def draft_target(question: PlanQuestion, estimates: Estimates, column: int, esti
     """
     prefix_tokens = int(estimates.prefix.tokens[column])
     segments = question.layout.segments if question.settings.pic else ()
-    last = question.layout.num_tokens - 1
-    sources = [Source.LOCAL if min(segment.end, last) <= prefix_tokens else Source.COMPUTE for segment in segments]
-    draft = TargetDraft(column, prefix_tokens, sources, [column] * len(segments))
+    # The last token is always computed, so a segment that ends the prompt is covered one token earlier.
+    covered = prefix_tokens + (prefix_tokens == question.layout.num_tokens - 1)
+    sources = [Source.LOCAL if segment.end <= covered else Source.COMPUTE for segment in segments]
+    draft = TargetDraft(column, prefix_tokens, sources, [column] * len(segments), {})
     reuse = estimates.reuse
     if reuse is None:
         return draft
@@ -108,3 +111,4 @@ def _choose_sources(
         asked_s[column] += size * link_s_per_token[column]
         draft.sources[index] = Source.JOIN if state == IN_FLIGHT else Source.FETCH
         draft.from_columns[index] = column
+        draft.tokens_from[column] = draft.tokens_from.get(column, 0) + int(size)
