@@ -14,6 +14,9 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     prefill_worker_id: WorkerId
     epoch: WorkerEpoch
     prompt_tokens: int
+    """With those that are the answer's beginning."""
+    answered_tokens: int = 0
+    """Tokens at the prompt's end that are the answer's beginning."""
     kv_bytes: int
     receipt: Receipt
 

@@ -43,6 +43,11 @@ def state_subject(namespace: str, worker_id: WorkerId) -> str:
     return f"nebula.{namespace}.worker.{worker_id}.state"
 
 
+def alive_subject(namespace: str, worker_id: WorkerId) -> str:
+    """Where a worker answers at once with nothing; no responder means that its process is gone."""
+    return f"nebula.{namespace}.worker.{worker_id}.alive"
+
+
 def peer_subject(namespace: str, worker_id: WorkerId) -> str:
     """Where a worker answers other workers' requests for segments and prompt KV."""
     return f"nebula.{namespace}.worker.{worker_id}.peer"

@@ -181,6 +181,7 @@ class RouterState:
             load=self._loads.snapshot(self._fleet.workers, now_s),
             settings=self._planner_settings if pic else _EXACT,
             hands_over=request.remaining_tokens != 1,
+            answered_tokens=len(request.generated),
             excluded=frozenset(worker for worker in self._fleet.workers if worker.worker_id in excluded),
         )
         answer = plan_prefill(question, now_s)

@@ -16,6 +16,7 @@ from dynamo.common.backend.worker import WorkerConfig
 from dynamo.common.constants import DisaggregationMode
 from dynamo.llm.exceptions import Cancelled, InvalidArgument
 from dynamo.runtime import Context, Endpoint
+from msgspec import structs
 
 from nebula_process.main_task import exit_when_failed
 from nebula_process.ready_file import touch_ready_file
@@ -186,8 +187,9 @@ async def _prefill(worker: PrefillWorker, work: WorkRequest, context: Context) -
         return helper_chunk()
     request_id = RequestId(context.id()) if work.plan is None else work.plan.request_id
     request = worker.cutter.engine_request(request_id, work.tokens, work.options, work.plan)
-    handover = await worker.service.prefill(request)
-    return prefill_chunk(worker.first_token_id, handover)
+    answered_tokens = 0 if work.plan is None else work.plan.answered_tokens
+    handover = structs.replace(await worker.service.prefill(request), answered_tokens=answered_tokens)
+    return prefill_chunk(worker.answer_token(answered_tokens), handover)
 
 
 async def _decode(
@@ -196,9 +198,10 @@ async def _decode(
     """The answer's tokens behind those that the request brings already."""
     await _unless_stopped(worker.service.take_over(handover), context)
     num_prompt_tokens = handover.prompt_tokens
+    num_before = len(work.tokens) - num_prompt_tokens + handover.answered_tokens
     num_tokens = work.max_tokens if work.max_tokens is not None else _DEFAULT_MAX_TOKENS
     num_sent = 0
-    async for token_id in worker.service.tokens(num_before=len(work.tokens) - num_prompt_tokens, num_tokens=num_tokens):
+    async for token_id in worker.service.tokens(num_before=num_before, num_tokens=num_tokens):
         if context.is_stopped():
             return
         num_sent += 1

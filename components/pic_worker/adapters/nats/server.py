@@ -15,7 +15,7 @@ from nebula_protocol.codec import decode, encode
 from nebula_protocol.errors import DecodeError
 from nebula_protocol.ids import WorkerId
 from nebula_protocol.messages import PeerAnswer, PeerCall, PeerReply, PeerRequest, SetSplit, StateChunk, StateRequest
-from nebula_protocol.subjects import control_subject, peer_subject, state_subject
+from nebula_protocol.subjects import alive_subject, control_subject, peer_subject, state_subject
 
 log = structlog.get_logger()
 
@@ -39,6 +39,7 @@ class NatsServer:
         self._running: set[asyncio.Task[None]] = set()
         self._subscriptions: list[Subscription] = []
         self._handlers: dict[str, Callable[[Msg], Awaitable[None]]] = {
+            alive_subject(namespace, worker_id): self._on_alive,
             peer_subject(namespace, worker_id): self._on_peer,
             state_subject(namespace, worker_id): self._on_state,
             control_subject(namespace, worker_id): self._on_control,
@@ -66,6 +67,9 @@ class NatsServer:
                 log.warning("message_unreadable", subject=subject, error=str(error))
 
         return handle
+
+    async def _on_alive(self, message: Msg) -> None:
+        await message.respond(b"")
 
     async def _on_peer(self, message: Msg) -> None:
         request = decode(message.data, PeerCall).request

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +37,14 @@ class PrefillWorker:
     service: PrefillService
     cutter: PromptCutter
     metrics: WorkerMetrics
-    first_token_id: int
+    answer_token_ids: Sequence[int]
     client: Client
     server: NatsServer
     loop: "asyncio.Task[None]"
+
+    def answer_token(self, index: int) -> int:
+        """The answer's token that follows the prompt and `index` tokens of the answer."""
+        return self.answer_token_ids[index % len(self.answer_token_ids)]
 
     async def close(self) -> None:
         await self.server.stop()
@@ -104,7 +109,7 @@ async def build_prefill(
         service=service,
         cutter=_cutter(settings, tokenizer, card, hash_salted),
         metrics=metrics,
-        first_token_id=_encode(tokenizer, settings.sim.answer)[0],
+        answer_token_ids=_encode(tokenizer, settings.sim.answer),
         client=client,
         server=server,
         loop=asyncio.create_task(service.run()),
