@@ -97,7 +97,7 @@ class PrefillWorker:
         self._loop.interrupt()
         waiting, self._waiting = self._waiting, {}
         for event in waiting.values():
-            event.fail(WorkerGoneError(self.worker_id, "it died"))
+            event.succeed(None)
 
     # ---- requests ----
 
@@ -125,6 +125,8 @@ class PrefillWorker:
         done = self._waiting[request_id] = self._env.event()
         self._apply(effects)
         yield done
+        if not self._is_alive:
+            raise WorkerGoneError(self.worker_id, "it died")
         return cast("Receipt", done.value)
 
     # ---- the engine's clockwork ----
