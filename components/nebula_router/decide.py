@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import numpy as np
 
@@ -293,5 +293,5 @@ def _helper_dispatch(request: RoutedRequest, answer: PlanAnswer, helper: HelperW
             domain_id=answer.plan.domain_id,
             segments=tuple((segment.segment_hash, segment.end - segment.start) for segment in segments),
         ),
-        token_ids=[token for segment in segments for token in request.token_ids[segment.start : segment.end]],
+        token_ids=list(chain.from_iterable(request.token_ids[segment.start : segment.end] for segment in segments)),
     )
