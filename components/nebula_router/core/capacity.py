@@ -1,0 +1,157 @@
+"""How the stores' capacity is divided between prefix blocks and segments: towards the split that saves most time."""
+
+from dataclasses import dataclass
+
+from nebula_router.core.evidence import LostEntry
+from nebula_router.core.prefix_runs import PrefixRun, find_runs
+from nebula_router.core.prompt_use import PromptUse
+from nebula_router.core.reuse_price import ReusePrice
+from nebula_router.core.split_curve import NUM_STEPS, BestSplits, SplitCurve, step_from, step_until
+from nebula_router.core.store_classes import SegmentRoom, StoreClasses
+from nebula_router.core.store_room import StoreRoom
+
+_HORIZON_REQUESTS = 512.0
+_MAX_MOVE_PER_REQUEST = 0.1 / 32
+_TOLERANCE = 0.0005
+"""Splits whose saved time differs by no more than this share of all prefill time are equally good."""
+_MIN_GAIN = 0.001
+"""Less than this share of all prefill time is not worth a move."""
+_MARGIN_BETWEEN = 1 / 3
+"""How far to keep from an end of the best splits behind which less is saved, as a share of their width."""
+_MARGIN_BESIDE = 0.9
+"""The same where the other end is the end of the range: that class earns nothing even without any room."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMove:
+    prefix_ratio: float
+    gain_ratio: float
+    """What the best split would save more than the one before the move, as a share of all prefill time."""
+    num_requests: int
+    """Seen so far."""
+
+
+@dataclass(slots=True)
+class GhostHits:
+    """Tokens that were computed and that a ghost would have spared."""
+
+    prefix_tokens: int = 0
+    segment_tokens: int = 0
+
+
+class SplitController:
+    """Learns the time that reuse would save at every split, and moves the split to where that is most.
+
+    The law: a least-recently-used cache of any size holds the top of one and the same stack (Mattson et al. 1970), so
+    one pass over the requests gives both classes' hits at every split. Dynacache (Cidon et al. 2015) divides memory by
+    such curves; Cliffhanger (Cidon et al. 2016) climbs along their slope at the present split, which short lists of
+    ghosts show. Here the stack reaches from what is held down to ghosts as deep as the stores are large: the curve is
+    known everywhere, so that neither plateau nor cliff misleads, and where entries are really lost sets its scale, so
+    that copies and the device tier are accounted for. Its values are seconds of prefill for both classes together:
+    at each split a token counts once, as a prefix hit if the blocks have room enough, else as a segment hit if the
+    segments have. So the top of the curve is the best static split, up to noise and change.
+
+    Requests fade over some hundreds. Splits that differ by less than a tolerance are equally good, and among them the
+    split stays where it is, except that it keeps off an end behind which the curve falls. A move is bounded per
+    request. What is learned does not depend on where the split stands, so the loop cannot swing.
+
+    O(blocks / 8 + segments) per request; memory is bounded by `max_entries` for each class.
+    """
+
+    def __init__(self, *, prefix_ratio: float, window_requests: int, max_entries: int) -> None:
+        self._prefix_ratio = prefix_ratio
+        self._window_requests = window_requests
+        self._classes = StoreClasses(max_entries=max_entries)
+        self._curve = SplitCurve(horizon_requests=_HORIZON_REQUESTS)
+        self._price: ReusePrice | None = None
+        self._num_requests = 0
+        self._last_move: SplitMove | None = None
+
+    @property
+    def prefix_ratio(self) -> float:
+        """Share of each store that prefix blocks may claim; the rest is the segments'."""
+        return self._prefix_ratio
+
+    @property
+    def last_move(self) -> SplitMove | None:
+        return self._last_move
+
+    def saved_ratios(self) -> list[float]:
+        """Share of all prefill time that reuse would save at prefix shares 0/128 to 128/128."""
+        return self._curve.saved_ratios()
+
+    def set_fleet(self, room: StoreRoom, price: ReusePrice | None) -> None:
+        """Workers came or went; there is no price without any."""
+        self._classes.set_room(room)
+        self._price = price
+
+    def record_lost(self, lost: LostEntry) -> None:
+        """Entries left the last cache that had them."""
+        self._classes.record_lost(lost, self._prefix_ratio)
+
+    def record_use(self, use: PromptUse) -> GhostHits:
+        """Learns from a prompt that was prefilled, and moves the split when a window is full."""
+        if self._price is None or not self._classes.room.store_tokens:
+            return GhostHits()
+        runs = find_runs(self._classes.blocks, use)
+        self._curve.begin_request(self._price.compute_s(0, use.num_tokens))
+        hits = self._add(self._price, runs, self._classes.segment_rooms(use))
+        self._classes.record_use(use)
+        self._num_requests += 1
+        if self._num_requests % self._window_requests == 0:
+            self._move()
+        return hits
+
+    def _add(self, price: ReusePrice, runs: list[PrefixRun], segments: list[SegmentRoom]) -> GhostHits:
+        curve, room, hits = self._curve, self._classes.room, GhostHits()
+        stepped = [(run, step_from(run.room_tokens - room.device_tokens, room.store_tokens)) for run in runs]
+        for run, from_step in stepped:
+            curve.add_prefix(from_step, price.compute_s(run.start, run.end))
+            hits.prefix_tokens += run.num_tokens * run.is_ghost
+        for segment in segments:
+            until_step = step_until(segment.tokens, room.store_tokens)
+            start, end = segment.use.start + price.recompute_tokens, segment.use.end
+            for run, from_step in stepped:
+                if run.start < end and start < run.end:
+                    part = run.part(start, end)
+                    # A prefix hit is preferred to a segment hit on the same tokens.
+                    curve.add_segment(min(until_step, from_step), price.segment_s(part.start, part.end))
+                    self._count_ghosts(hits, part, segment)
+        return hits
+
+    def _count_ghosts(self, hits: GhostHits, run: PrefixRun, segment: SegmentRoom) -> None:
+        """Tokens that either class could have spared count for the one that would have needed less more room."""
+        if run.is_hit:
+            return
+        if segment.is_hit:
+            hits.prefix_tokens -= run.num_tokens * run.is_ghost
+        elif segment.is_ghost and not (run.is_ghost and self._needs_less(run, segment)):
+            hits.prefix_tokens -= run.num_tokens * run.is_ghost
+            hits.segment_tokens += run.num_tokens
+
+    def _needs_less(self, run: PrefixRun, segment: SegmentRoom) -> bool:
+        """Whether the blocks lack less room than the segment does."""
+        room = self._classes.room
+        prefix_tokens = room.device_tokens + room.store_tokens * self._prefix_ratio
+        segment_tokens = room.store_tokens * (1 - self._prefix_ratio)
+        return run.room_tokens - prefix_tokens <= segment.tokens - segment_tokens
+
+    def _move(self) -> None:
+        best = self._curve.best_splits(self._prefix_ratio, tolerance=_TOLERANCE)
+        present = self._prefix_ratio * NUM_STEPS
+        if not best.first <= present <= best.last and best.gain_ratio < _MIN_GAIN:
+            return
+        most = _MAX_MOVE_PER_REQUEST * self._window_requests
+        step = min(max(_target(best, present) / NUM_STEPS - self._prefix_ratio, -most), most)
+        if step:
+            self._prefix_ratio += step
+            self._last_move = SplitMove(self._prefix_ratio, best.gain_ratio, self._num_requests)
+
+
+def _target(best: BestSplits, present: float) -> float:
+    """The nearest of the best splits that keeps off their ends, in steps."""
+    falls_below, falls_above = best.first > 0, best.last < NUM_STEPS
+    margin = (best.last - best.first) * (_MARGIN_BETWEEN if falls_below and falls_above else _MARGIN_BESIDE)
+    lowest = best.first + margin * falls_below
+    highest = best.last - margin * falls_above
+    return min(max(present, lowest), highest)
