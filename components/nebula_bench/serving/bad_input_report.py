@@ -1,5 +1,6 @@
 """What clients are told about wrong requests, as Markdown and as rows of a results file."""
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -8,7 +9,8 @@ from nebula_bench.serving.bad_input import BadInputOutcome, Refusal
 from nebula_bench.serving.bad_input_cases import Api
 from nebula_bench.serving.markdown_table import markdown_table
 
-_MAX_REASON_CHARACTERS = 90
+_MAX_REASON_CHARACTERS = 170
+_REQUEST_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def bad_input_markdown(outcomes: Sequence[BadInputOutcome]) -> str:
@@ -38,7 +40,12 @@ def bad_input_measurements(outcomes: Sequence[BadInputOutcome]) -> tuple[Measure
 
 def _rows(outcomes: Iterable[BadInputOutcome]) -> list[tuple[str, ...]]:
     by_case = groupby(outcomes, key=lambda outcome: outcome.case.name)
-    return [(name, *(_told(outcome) for outcome in pair)) for name, pair in by_case]
+    return [(name, *_cells([_told(outcome) for outcome in pair])) for name, pair in by_case]
+
+
+def _cells(told: Sequence[str]) -> tuple[str, ...]:
+    first, *others = told
+    return (first, *("the same" if other == first else other for other in others))
 
 
 def _told(outcome: BadInputOutcome) -> str:
@@ -47,7 +54,7 @@ def _told(outcome: BadInputOutcome) -> str:
 
 
 def _refusal(refusal: Refusal) -> str:
-    reason = refusal.reason
+    reason = _REQUEST_ID.sub("ID", refusal.reason)
     if len(reason) > _MAX_REASON_CHARACTERS:
         reason = reason[: _MAX_REASON_CHARACTERS - 3] + "..."
     return f"{refusal.status} {reason}"

@@ -24,9 +24,10 @@ def _measurements(replay: ReplayKill, handover: HandoverKills) -> Iterator[Measu
     yield Measurement(id="kill_errors", value=errors, unit="requests", bar=Bar("==", 0))
     retries = replay.num_retries + handover.num_retries
     yield Measurement(id="kill_retries", value=retries, unit="requests", bar=Bar(">=", num_kills))
-    is_used = float(replay.num_served_after > 0)
+    is_used = float(replay.num_served_after + replay.num_helped_after > 0)
     yield Measurement(id="restarted_worker_used", value=is_used, unit="flag", bar=Bar("==", 1))
     yield Measurement(id="restarted_worker_requests", value=replay.num_served_after, unit="requests")
+    yield Measurement(id="restarted_worker_helper_prefills", value=replay.num_helped_after, unit="prefills")
     fewest = Bar("==", replay.num_workers - 1)
     yield Measurement(id="kill_fewest_workers_in_index", value=replay.fewest_workers, unit="workers", bar=fewest)
     forgotten = Bar("<=", _FORGOTTEN_WITHIN_S)
@@ -53,6 +54,7 @@ def _replay_markdown(kill: ReplayKill) -> str:
         "all in the index again, s after the kill": number(kill.known_again_s, 1),
         "restarted worker answers its first request, s after the kill": number(kill.used_again_s, 1),
         "answered by the restarted worker": str(kill.num_served_after),
+        "prefills of the restarted worker as a helper": str(kill.num_helped_after),
     }
     return markdown_table(("In the middle of the replay", ""), list(rows.items()))
 

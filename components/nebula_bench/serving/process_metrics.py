@@ -12,6 +12,7 @@ from nebula_protocol.ids import WorkerId
 WORKERS = "dynamo_component_nebula_workers"
 RETRIES = "dynamo_component_nebula_retries_total"
 STEP_LAG = "dynamo_component_nebula_worker_step_lag_seconds"
+PREFILLS = "dynamo_component_nebula_worker_prefills_total"
 IN_FLIGHT = "dynamo_component_inflight_requests"
 
 _WORKER_ID_LABEL = "worker_id"
@@ -40,9 +41,9 @@ class ProcessMetrics:
         """As samples are named: a histogram has `_bucket`, `_count` and `_sum`."""
         return frozenset(name for name, _, _ in self._samples)
 
-    def total(self, name: str) -> float:
-        """The sum over all labels; 0 where there is no such metric."""
-        return sum(value for _, value in self._named(name))
+    def total(self, name: str, **labels: str) -> float:
+        """The sum over all samples with these labels; 0 where there is no such metric."""
+        return sum(value for found, value in self._named(name) if labels.items() <= found.items())
 
     def num_workers(self) -> int:
         """Workers in the index of a router."""
@@ -50,7 +51,7 @@ class ProcessMetrics:
 
     def num_in_flight(self) -> int:
         """Requests that the process serves right now."""
-        return int(sum(value for labels, value in self._named(IN_FLIGHT) if labels.get(_ENDPOINT_LABEL) == _ENDPOINT))
+        return int(self.total(IN_FLIGHT, **{_ENDPOINT_LABEL: _ENDPOINT}))
 
     def worker_id(self) -> WorkerId | None:
         """The id under which the process serves in Dynamo; None while it does not serve yet."""

@@ -11,17 +11,19 @@ from nebula_bench.replay.outcome import RequestOutcome
 from nebula_bench.serving.decision_feed import DecisionFeed, open_decisions
 from nebula_bench.serving.graph_replay import run_replay
 from nebula_bench.serving.index_watch import IndexWatch
-from nebula_bench.serving.process_metrics import RETRIES
+from nebula_bench.serving.process_metrics import PREFILLS, RETRIES
 from nebula_bench.serving.progress import Progress
 from nebula_bench.serving.served_graph import PREFILL_WORKER, ROUTER, GraphError, GraphSpec, ServedGraph, open_graph
 from nebula_bench.serving.settings import ServingSettings
 from nebula_bench.workload import TraceRequest
 from nebula_protocol.ids import WorkerId
+from nebula_serve.run_info import ProcessInfo
 
 _KILL_AFTER = 0.3
 """Share of the requests that are answered before: caches are warm, and the restarted worker has time to be used."""
 _POLL_S = 0.1
 _RETRY_S = 0.01
+_PATIENT_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class ReplayKill:
     """When the first request of the restarted worker was answered; None: there was none."""
     num_served_after: int
     """Requests that the restarted worker answered."""
+    num_helped_after: int
+    """Times that the restarted worker computed segments for another."""
 
     @property
     def num_errors(self) -> int:
@@ -97,12 +101,19 @@ async def measure_replay_kill(
 async def _kill_one_at_work(graph: ServedGraph, outcomes: Sequence[RequestOutcome], num_before: int) -> _Kill:
     while len(outcomes) < num_before:
         await asyncio.sleep(_POLL_S)
-    while (found := await graph.find_at_work()) is None:
-        await asyncio.sleep(_RETRY_S)
-    worker_id, process = found
+    worker_id, process = await _find_busy(graph)
     killed_s = time.perf_counter()
     await graph.kill(process)
     return _Kill(worker_id, process.name, killed_s)
+
+
+async def _find_busy(graph: ServedGraph) -> tuple[WorkerId, ProcessInfo]:
+    """Of a worker with several requests in flight, one will not have finished by the time of the kill."""
+    num_attempts = 0
+    while (found := await graph.find_at_work(2 if num_attempts < _PATIENT_ATTEMPTS else 1)) is None:
+        num_attempts += 1
+        await asyncio.sleep(_RETRY_S)
+    return found
 
 
 async def _describe(
@@ -115,6 +126,7 @@ async def _describe(
 ) -> ReplayKill:
     num_workers = len(graph.processes(PREFILL_WORKER))
     restarted = [one for one, process in (await graph.prefill_workers()).items() if process.name == kill.process]
+    restarted_metrics = await graph.metrics_of(kill.process)
     served_after = [outcome for outcome in outcomes if _worker_id(outcome) in restarted]
     first_again_s = min((started_s + outcome.finished_s for outcome in served_after), default=None)
     named_s = max(kill.at_s, decisions.last_naming(kill.worker_id) or kill.at_s)
@@ -131,6 +143,7 @@ async def _describe(
         known_again_s=_since(kill.at_s, watch.complete_again_s(kill.at_s, num_workers)),
         used_again_s=_since(kill.at_s, first_again_s),
         num_served_after=len(served_after),
+        num_helped_after=0 if restarted_metrics is None else round(restarted_metrics.total(PREFILLS, kind="helper")),
     )
 
 

@@ -128,6 +128,10 @@ class ServedGraph:
         """Of the service's processes that answer at this moment."""
         return await self._scrapes(self.processes(service))
 
+    async def metrics_of(self, process_name: str) -> ProcessMetrics | None:
+        """None when the process does not answer at this moment."""
+        return await self._scrape(self._find(process_name))
+
     async def prefill_workers(self) -> Mapping[WorkerId, ProcessInfo]:
         """The prefill workers that serve at this moment."""
         processes = self.processes(PREFILL_WORKER)
@@ -135,12 +139,12 @@ class ServedGraph:
         ids = [None if metrics is None else metrics.worker_id() for metrics in scrapes]
         return {worker_id: process for worker_id, process in zip(ids, processes, strict=True) if worker_id is not None}
 
-    async def find_at_work(self) -> tuple[WorkerId, ProcessInfo] | None:
-        """A prefill worker with a request in flight; None when all are idle."""
+    async def find_at_work(self, num_requests: int) -> tuple[WorkerId, ProcessInfo] | None:
+        """A prefill worker with so many requests in flight; None when no worker has them."""
         for process in self.processes(PREFILL_WORKER):
             metrics = await self._scrape(process)
             worker_id = None if metrics is None else metrics.worker_id()
-            if metrics is not None and worker_id is not None and metrics.num_in_flight() > 0:
+            if metrics is not None and worker_id is not None and metrics.num_in_flight() >= num_requests:
                 return worker_id, process
         return None
 

@@ -39,6 +39,7 @@ REPLAY_KILL = ReplayKill(
     known_again_s=4.0,
     used_again_s=4.5,
     num_served_after=30,
+    num_helped_after=12,
 )
 HANDOVER_KILL = HandoverKill(
     process="PrefillWorker-1",
@@ -103,12 +104,17 @@ def test_an_answer_that_broke_off_or_did_not_need_saving_is_an_error(kill: Hando
 
 
 def test_failed_requests_of_the_replay_are_errors_and_an_unused_worker_misses_its_bar() -> None:
-    values = values_of(
-        replace(REPLAY_KILL, errors={"500: lost": 2}, num_served_after=0, used_again_s=None), HANDOVER_KILL
-    )
+    unused = replace(REPLAY_KILL, errors={"500: lost": 2}, num_served_after=0, num_helped_after=0, used_again_s=None)
+    values = values_of(unused, HANDOVER_KILL)
     assert values["kill_errors"] == (2, False)
     assert values["restarted_worker_used"] == (0, False)
     assert "restarted_worker_used_again_s" not in values
+
+
+def test_a_worker_that_only_helps_is_used() -> None:
+    values = values_of(replace(REPLAY_KILL, num_served_after=0), HANDOVER_KILL)
+    assert values["restarted_worker_used"] == (1, True)
+    assert values["restarted_worker_requests"] == (0, True)
 
 
 def test_an_answer_that_goes_on_with_other_words_is_told_apart() -> None:

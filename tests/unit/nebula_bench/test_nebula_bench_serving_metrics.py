@@ -68,6 +68,13 @@ def test_a_process_that_does_not_serve_yet_has_no_id() -> None:
     assert ProcessMetrics("").worker_id() is None
 
 
+def test_samples_are_summed_over_the_labels_that_are_not_asked_for() -> None:
+    metrics = ProcessMetrics(EXPOSITION)
+    assert metrics.total("lag_seconds_count") == 3
+    assert metrics.total("lag_seconds_bucket", rank="1") == 8  # 4 + 4
+    assert metrics.total("lag_seconds_bucket", rank="1", le="0.5") == 4
+
+
 def test_a_missing_metric_counts_nothing() -> None:
     assert ProcessMetrics(EXPOSITION).total("dynamo_component_nebula_retries_total") == 0
 

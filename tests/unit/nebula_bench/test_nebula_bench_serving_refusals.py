@@ -79,3 +79,9 @@ def test_the_table_has_a_line_for_a_case_with_both_variants_and_shows_what_was_e
     table = bad_input_markdown([outcome(Refusal(400, "span [1, 1) is empty")), streamed])
     assert "1 of 2 requests were refused as documented" in table
     assert "| empty span | 400 span [1, 1) is empty | 200  **(expected 200 Internal server error)** |" in table
+
+
+def test_the_table_tells_once_what_both_variants_are_told_and_names_no_request() -> None:
+    refusal = Refusal(500, "Failed to fold completions stream for 69aa10ab-a57b-45e6-9198-93f25c4bbe5f")
+    both = [BadInputOutcome(case(), is_streamed, refusal, refusal, True) for is_streamed in (False, True)]
+    assert "| empty span | 500 Failed to fold completions stream for ID | the same |" in bad_input_markdown(both)
