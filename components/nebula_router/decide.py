@@ -12,20 +12,24 @@ from nebula_protocol.cutter import cut_prompt
 from nebula_protocol.cutting import CutterConfig
 from nebula_protocol.domain import tenant_domain
 from nebula_protocol.errors import SpanError
-from nebula_protocol.events import Decision
+from nebula_protocol.events import Decision, WorkerKvEvent, WorkerPicEvents
 from nebula_protocol.hashing import hash_blocks
-from nebula_protocol.ids import DomainId, SegmentHash, WorkerId, WorkerWithDpRank
+from nebula_protocol.ids import DomainId, SegmentHash, WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import PromptLayout
 from nebula_protocol.lineage import lineage_of
 from nebula_protocol.messages import StateChunk
 from nebula_protocol.plan import HelperTask, Plan, Source
 from nebula_protocol.receipt import Receipt
+from nebula_router.core.capacity import NO_GHOST_HITS, GhostHits, SplitController
 from nebula_router.core.evidence import Applied
 from nebula_router.core.fleet import Fleet
 from nebula_router.core.load import LoadTracker
 from nebula_router.core.plan_answer import HelperWork, PlanAnswer
 from nebula_router.core.plan_question import PlannerSettings, PlanQuestion
 from nebula_router.core.planner import plan_prefill
+from nebula_router.core.prompt_use import PromptUse
+from nebula_router.core.reuse_price import ReusePrice
+from nebula_router.core.store_room import StoreRoom
 from nebula_router.core.view import ClusterView
 from nebula_router.core.worker_profile import WorkerProfile
 from nebula_router.errors import BadRequestError, NoWorkerError
@@ -57,6 +61,9 @@ class Decided:
     domain_id: DomainId
     unknown_segments: frozenset[int]
     """Indices of segments of which no copy was known, stored or on its way."""
+    layout: PromptLayout
+    best_prefix_tokens: int
+    """The longest prefix that one worker had."""
 
     @property
     def plan(self) -> Plan:
@@ -69,6 +76,8 @@ class Learned:
 
     repeated_tokens: int
     """Computed although a copy existed or was on its way that the router did not know when it decided."""
+    ghost_hits: GhostHits = NO_GHOST_HITS
+    """Computed although it was held once, until room was lacking."""
 
 
 class RouterState:
@@ -91,6 +100,16 @@ class RouterState:
         self._fleet_profiles: list[WorkerProfile] = []
         self._domain_id = DomainId("")
         self._recent_plans: deque[Plan] = deque(maxlen=_MAX_RECENT_PLANS)
+        self.split = (
+            SplitController(
+                prefix_ratio=settings.prefix_ratio,
+                window_requests=settings.window_requests,
+                max_entries=settings.max_index_entries,
+            )
+            if settings.split == "auto"
+            else None
+        )
+        """None where the workers' own setting holds."""
         self.view = ClusterView(
             max_entries=settings.max_index_entries, max_holders=settings.max_workers, ttl_s=settings.ttl_s
         )
@@ -122,9 +141,26 @@ class RouterState:
             DecodeError: these are not all chunks of one snapshot.
             TooManyWorkersError: the worker is new, and there is no room for it.
         """
-        applied = self.view.apply_state(chunks, now_s)
+        applied = self._learn_losses(self.view.apply_state(chunks, now_s))
         self._take_profiles()
         return applied
+
+    def apply_kv_events(self, events: Sequence[WorkerKvEvent], now_s: float) -> Applied:
+        return self._learn_losses(self.view.apply_kv_events(events, now_s))
+
+    def apply_pic_events(self, events: WorkerPicEvents, now_s: float) -> Applied:
+        return self._learn_losses(self.view.apply_pic_events(events, now_s))
+
+    def _learn_losses(self, applied: Applied) -> Applied:
+        if self.split is not None:
+            for lost in applied.lost:
+                self.split.record_lost(lost)
+        return applied
+
+    def worker_epochs(self) -> dict[WorkerId, WorkerEpoch]:
+        """Of the workers that requests may be placed on: which process each is."""
+        self._follow_view()
+        return {profile.worker.worker_id: profile.card.epoch for profile in self._fleet_profiles}
 
     def remove_worker(self, worker_id: WorkerId) -> None:
         """Forgets everything about a worker that left or was lost."""
@@ -154,6 +190,8 @@ class RouterState:
             by_domain.items(), key=lambda item: (len(item[1]), item[0]), default=(DomainId(""), [])
         )
         self._fleet = Fleet.of(self._fleet_profiles)
+        if self.split is not None:
+            self.split.set_fleet(StoreRoom.of(self._fleet_profiles), ReusePrice.of(self._fleet_profiles))
 
     # ---- requests ----
 
@@ -201,6 +239,8 @@ class RouterState:
             helpers=tuple(_helper_dispatch(request, answer, helper) for helper in answer.helpers),
             domain_id=domain_id,
             unknown_segments=frozenset(np.flatnonzero(~coverage.segment_states.any(axis=1)).tolist()),
+            layout=layout,
+            best_prefix_tokens=int(coverage.prefix_tokens.max()),
         )
 
     def _cut(self, request: RoutedRequest, pic: bool) -> PromptLayout:
@@ -238,7 +278,19 @@ class RouterState:
         repeated_tokens = self._repeated_tokens(decided, receipt)
         self.view.record_receipt(decided.plan, receipt, now_s)
         self._loads.record_receipt(decided.plan.request_id, decided.plan.target, receipt.work, now_s=now_s)
-        return Learned(repeated_tokens=repeated_tokens)
+        return Learned(repeated_tokens=repeated_tokens, ghost_hits=self._learn_use(decided, receipt))
+
+    def _learn_use(self, decided: Decided, receipt: Receipt) -> GhostHits:
+        if self.split is None:
+            return NO_GHOST_HITS
+        use = PromptUse.of(
+            decided.layout,
+            receipt,
+            domain_id=decided.domain_id,
+            best_prefix_tokens=decided.best_prefix_tokens,
+            unknown_segments=decided.unknown_segments,
+        )
+        return self.split.record_use(use)
 
     def _repeated_tokens(self, decided: Decided, receipt: Receipt) -> int:
         """Of the segments that were unknown at the decision, those computed here that others turn out to have.

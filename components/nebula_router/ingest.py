@@ -68,9 +68,9 @@ class Ingest:
         payload = decode(data, Envelope).payload
         now_s = self._clock()
         if topic is Topic.KV_EVENTS:
-            applied = self._state.view.apply_kv_events(decode(payload, list[WorkerKvEvent]), now_s)
+            applied = self._state.apply_kv_events(decode(payload, list[WorkerKvEvent]), now_s)
         elif topic is Topic.PIC_EVENTS:
-            applied = self._state.view.apply_pic_events(decode(payload, WorkerPicEvents), now_s)
+            applied = self._state.apply_pic_events(decode(payload, WorkerPicEvents), now_s)
         else:
             return
         self._metrics.count_events(topic)

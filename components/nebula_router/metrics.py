@@ -34,6 +34,8 @@ class MetricName(StrEnum):
     RECOMPUTED_TOKENS = f"{_PREFIX}recomputed_tokens_total"
     INVALID_HIT_TOKENS = f"{_PREFIX}invalid_hit_tokens_total"
     REPEATED_TOKENS = f"{_PREFIX}repeated_tokens_total"
+    GHOST_HIT_TOKENS = f"{_PREFIX}ghost_hit_tokens_total"
+    SPLIT_PREFIX_RATIO = f"{_PREFIX}split_prefix_ratio"
     SEGMENTS = f"{_PREFIX}segments_total"
     FALLBACKS = f"{_PREFIX}fallbacks_total"
     EVENTS = f"{_PREFIX}events_total"
@@ -47,6 +49,11 @@ class HitKind(StrEnum):
     PREFIX = "prefix"
     LOCAL = "local"
     FETCHED = "fetched"
+
+
+class GhostKind(StrEnum):
+    PREFIX = "prefix"
+    SEGMENT = "segment"
 
 
 class RouterMetrics:
@@ -71,6 +78,9 @@ class RouterMetrics:
         self._repeated = self._counter(
             MetricName.REPEATED_TOKENS, "Computed although a copy existed that the router did not know"
         )
+        self._ghosts = self._counter(
+            MetricName.GHOST_HIT_TOKENS, "Computed although held once, until room was lacking", kind=GhostKind
+        )
         self._segments = self._counter(MetricName.SEGMENTS, "Segments by where their KV came from", source=Source)
         self._fallbacks = self._counter(
             MetricName.FALLBACKS, "Segments computed instead, by reason", reason=FallbackReason
@@ -84,6 +94,8 @@ class RouterMetrics:
         )
         self._entries = self._gauge(MetricName.INDEX_ENTRIES, "Entries in the index", "kind")
         self._workers = self._gauge(MetricName.WORKERS, "Workers in the index")
+        self._split = self._gauge(MetricName.SPLIT_PREFIX_RATIO, "Share of each store for prefix blocks")
+        self._split.set(float("nan"))
 
     def observe_decision(self, decided: Decided) -> None:
         self._decision.observe(decided.decision.decision_us / 1e6)
@@ -102,10 +114,15 @@ class RouterMetrics:
         self._recomputed.inc(receipt.recomputed_tokens)
         self._invalid.inc(receipt.invalid_hit_tokens)
         self._repeated.inc(learned.repeated_tokens)
+        self._ghosts.labels(GhostKind.PREFIX).inc(learned.ghost_hits.prefix_tokens)
+        self._ghosts.labels(GhostKind.SEGMENT).inc(learned.ghost_hits.segment_tokens)
         for outcome in receipt.segments:
             self._segments.labels(outcome.done).inc()
             if outcome.fallback is not None:
                 self._fallbacks.labels(outcome.fallback).inc()
+
+    def set_split(self, prefix_ratio: float) -> None:
+        self._split.set(prefix_ratio)
 
     def count_retry(self) -> None:
         self._retries.inc()

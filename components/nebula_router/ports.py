@@ -56,6 +56,12 @@ class DecisionSink(Protocol):
     async def publish_decision(self, decision: Decision) -> None: ...
 
 
+class SplitSink(Protocol):
+    async def send_split(self, worker_id: WorkerId, prefix_ratio: float) -> None:
+        """Tells a worker which share of its store is for prefix blocks. One that is not there hears nothing."""
+        ...
+
+
 class BlockHasher(Protocol):
     """Dynamo's block hashes for a lineage with a salt; the unsalted ones are `nebula_protocol.hashing.hash_blocks`."""
 

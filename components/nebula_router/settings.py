@@ -1,5 +1,7 @@
 """The router's settings. `dynamo serve` resolves them; the process reads one JSON file."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from nebula_protocol.cut_settings import CutSettings
@@ -36,6 +38,13 @@ class RouterSettings(BaseModel):
     """With `remote_reuse`: wait for segments that other workers are computing when the estimate says so."""
     max_helpers: int = Field(default=6, ge=0, le=64)
     """Most helpers for one request."""
+    split: Literal["auto", "fixed"] = "auto"
+    """Who divides the stores between prefix blocks and segments: the router, by what either would save, or the workers'
+    own `prefix_ratio`."""
+    prefix_ratio: float = Field(default=0.3, ge=0, le=1)
+    """With `split: auto`, the share of each store for prefix blocks to begin with."""
+    window_requests: int = Field(default=32, ge=1, le=4096)
+    """With `split: auto`, after how many requests the split is looked at again."""
     wait_slack_ratio: float = Field(default=1.0, ge=0)
     """A target waits for remote segments this much longer than estimated, as a share of the estimate, plus 50 ms."""
     max_attempts: int = Field(default=4, ge=1, le=16)

@@ -21,7 +21,9 @@ from nebula_router.adapters.dynamo.runtime import register, start_runtime
 from nebula_router.adapters.dynamo.worker_pool import DynamoWorkerPool
 from nebula_router.adapters.nats.decision_sink import NatsDecisionSink
 from nebula_router.adapters.nats.event_feed import NatsEventFeed
+from nebula_router.adapters.nats.split_sink import NatsSplitSink
 from nebula_router.adapters.nats.state_source import NatsStateSource
+from nebula_router.control import SplitControl
 from nebula_router.decide import RouterState
 from nebula_router.errors import StartError
 from nebula_router.ingest import Ingest
@@ -79,7 +81,12 @@ async def run(settings: RouterSettings) -> None:
         metrics=metrics,
         clock=time.monotonic,
     )
-    ingesting = asyncio.create_task(ingest.run())
+    control = (
+        SplitControl(state.split, state=state, sink=NatsSplitSink(client, pool), metrics=metrics, clock=time.monotonic)
+        if state.split is not None
+        else None
+    )
+    ingesting = asyncio.create_task(_ingest(ingest, control))
     try:
         await _first_worker(state, ingesting)
         await register(
@@ -100,6 +107,14 @@ async def run(settings: RouterSettings) -> None:
     finally:
         ingesting.cancel()
         await client.close()
+
+
+async def _ingest(ingest: Ingest, control: SplitControl | None) -> None:
+    """Both loops, until cancelled; if one fails, both end."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(ingest.run())
+        if control is not None:
+            tasks.create_task(control.run())
 
 
 async def _first_worker(state: RouterState, ingesting: "asyncio.Task[None]") -> None:

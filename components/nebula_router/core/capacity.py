@@ -31,9 +31,20 @@ class SplitMove:
     """Seen so far."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GhostHits:
     """Tokens that were computed and that a ghost would have spared."""
+
+    prefix_tokens: int = 0
+    segment_tokens: int = 0
+
+
+NO_GHOST_HITS = GhostHits()
+
+
+@dataclass(slots=True)
+class _Spared:
+    """A `GhostHits` in the making."""
 
     prefix_tokens: int = 0
     segment_tokens: int = 0
@@ -92,7 +103,7 @@ class SplitController:
     def record_use(self, use: PromptUse) -> GhostHits:
         """Learns from a prompt that was prefilled, and moves the split when a window is full."""
         if self._price is None or not self._classes.room.store_tokens:
-            return GhostHits()
+            return NO_GHOST_HITS
         runs = find_runs(self._classes.blocks, use)
         self._curve.begin_request(self._price.compute_s(0, use.num_tokens))
         hits = self._add(self._price, runs, self._classes.segment_rooms(use))
@@ -103,11 +114,11 @@ class SplitController:
         return hits
 
     def _add(self, price: ReusePrice, runs: list[PrefixRun], segments: list[SegmentRoom]) -> GhostHits:
-        curve, room, hits = self._curve, self._classes.room, GhostHits()
+        curve, room, spared = self._curve, self._classes.room, _Spared()
         stepped = [(run, step_from(run.room_tokens - room.device_tokens, room.store_tokens)) for run in runs]
         for run, from_step in stepped:
             curve.add_prefix(from_step, price.compute_s(run.start, run.end))
-            hits.prefix_tokens += run.num_tokens * run.is_ghost
+            spared.prefix_tokens += run.num_tokens * run.is_ghost
         for segment in segments:
             until_step = step_until(segment.tokens, room.store_tokens)
             start, end = segment.use.start + price.recompute_tokens, segment.use.end
@@ -116,18 +127,18 @@ class SplitController:
                     part = run.part(start, end)
                     # A prefix hit is preferred to a segment hit on the same tokens.
                     curve.add_segment(min(until_step, from_step), price.segment_s(part.start, part.end))
-                    self._count_ghosts(hits, part, segment)
-        return hits
+                    self._count_spared(spared, part, segment)
+        return GhostHits(spared.prefix_tokens, spared.segment_tokens)
 
-    def _count_ghosts(self, hits: GhostHits, run: PrefixRun, segment: SegmentRoom) -> None:
+    def _count_spared(self, spared: _Spared, run: PrefixRun, segment: SegmentRoom) -> None:
         """Tokens that either class could have spared count for the one that would have needed less more room."""
         if run.is_hit:
             return
         if segment.is_hit:
-            hits.prefix_tokens -= run.num_tokens * run.is_ghost
+            spared.prefix_tokens -= run.num_tokens * run.is_ghost
         elif segment.is_ghost and not (run.is_ghost and self._needs_less(run, segment)):
-            hits.prefix_tokens -= run.num_tokens * run.is_ghost
-            hits.segment_tokens += run.num_tokens
+            spared.prefix_tokens -= run.num_tokens * run.is_ghost
+            spared.segment_tokens += run.num_tokens
 
     def _needs_less(self, run: PrefixRun, segment: SegmentRoom) -> bool:
         """Whether the blocks lack less room than the segment does."""
