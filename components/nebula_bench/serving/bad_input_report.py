@@ -10,6 +10,7 @@ from nebula_bench.serving.bad_input_cases import Api
 from nebula_bench.serving.markdown_table import markdown_table
 
 _MAX_REASON_CHARACTERS = 170
+_POSITION = re.compile(r" at line \d+ column \d+$")
 _REQUEST_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -54,7 +55,7 @@ def _told(outcome: BadInputOutcome) -> str:
 
 
 def _refusal(refusal: Refusal) -> str:
-    reason = _REQUEST_ID.sub("ID", refusal.reason)
+    reason = _POSITION.sub("", _REQUEST_ID.sub("ID", refusal.reason))
     if len(reason) > _MAX_REASON_CHARACTERS:
         reason = reason[: _MAX_REASON_CHARACTERS - 3] + "..."
     return f"{refusal.status} {reason}"

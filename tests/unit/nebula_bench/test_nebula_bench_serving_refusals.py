@@ -81,6 +81,12 @@ def test_the_table_has_a_line_for_a_case_with_both_variants_and_shows_what_was_e
     assert "| empty span | 400 span [1, 1) is empty | 200  **(expected 200 Internal server error)** |" in table
 
 
+def test_the_table_leaves_out_where_in_the_body_the_mistake_was() -> None:
+    refusals = [Refusal(400, f"is empty at line 1 column {column}") for column in (115, 114)]
+    both = [BadInputOutcome(case(), index == 1, refusal, refusal, True) for index, refusal in enumerate(refusals)]
+    assert "| empty span | 400 is empty | the same |" in bad_input_markdown(both)
+
+
 def test_the_table_tells_once_what_both_variants_are_told_and_names_no_request() -> None:
     refusal = Refusal(500, "Failed to fold completions stream for 69aa10ab-a57b-45e6-9198-93f25c4bbe5f")
     both = [BadInputOutcome(case(), is_streamed, refusal, refusal, True) for is_streamed in (False, True)]
