@@ -20,7 +20,7 @@ _MISSED_EXIT_CODE = 1
 
 _RESULTS = Path("benchmarks/results/serve.json")
 
-bench = typer.Typer(help=f"Measure parts of Nebula by themselves. Alone: all of them, with rows in {_RESULTS}.")
+bench = typer.Typer(help=f"Measure Nebula. Alone: the decision benchmark, with rows in {_RESULTS}.")
 
 bench.command()(cell)
 bench.command()(compare)
