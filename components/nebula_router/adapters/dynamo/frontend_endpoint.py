@@ -59,6 +59,8 @@ def _raise_translated(request_id: RequestId, served: asyncio.Task[None]) -> None
     try:
         served.result()
     except BadRequestError as error:
+        # Dynamo's frontend hides the reason from clients that stream, and from all of /v1/completions.
+        log.info("request_refused", request_id=request_id, reason=str(error))
         raise InvalidArgument(str(error)) from error
     except NoWorkerError as error:
         log.error("request_failed", request_id=request_id, reason=str(error))
