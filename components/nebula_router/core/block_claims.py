@@ -1,6 +1,6 @@
 """Which prefix blocks live claims name."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from nebula_router.core.prefix_blocks import BlockRun, PrefixBlocks
 
 
 class BlockClaims:
-    """Keeps the table's `claimed` bits for blocks.
+    """Keeps the table's `claimed` bits for blocks: one is set as long as a live claim of the holder names the block.
 
-    A cell (row, holder) belongs to the latest live claim that names it; its bit is 0 once an event has settled it. With
-    a thousand cells to a claim no owner is written down. It is found when it matters: a claim that ends clears those of
-    its bits that no later claim of the holder names.
+    Claims know their blocks, a thousand each, but blocks not their claims: few events ever ask for them.
 
     The blocks of a new prompt, most of a claim, are not entered at all but kept as one run under its first block:
     whoever shares any of them shares that one. They are entered when somebody gets there, a prompt or an event. So
@@ -87,43 +85,35 @@ class BlockClaims:
             if num_common < len(deferred):
                 self.defer(claim, deferred[num_common:])
 
-    def settle(self, holder: Holder, rows: IntArray) -> None:
-        """Events say that the blocks are there: no claim is needed any more."""
-        self._table.claimed[holder.word][rows] &= ~holder.bit
+    def settle(self, holder: Holder, rows: IntArray, claims: Iterable[HolderClaim]) -> None:
+        """The holder of these claims has the blocks: no claim is needed any more."""
+        claimed = self._claimed_among(holder, rows)
+        if len(claimed):
+            self._table.claimed[holder.word][claimed] &= ~holder.bit
+            self._strike(claimed, claims)
 
-    def disprove(self, holder: Holder, rows: IntArray, newest_first: Iterable[HolderClaim]) -> None:
-        """The blocks are gone: claims of finished requests fall, those in flight will put them there again."""
-        left = self._claimed_among(holder, rows)
-        if not len(left):
+    def disprove(self, holder: Holder, rows: IntArray, claims: Collection[HolderClaim]) -> None:
+        """The holder has the blocks no more: requests in flight will put them there again, finished ones will not."""
+        claimed = self._claimed_among(holder, rows)
+        if not len(claimed):
             return
-        marks = self._mark(left)
-        for claim in newest_first:
-            named = self._rows_named_by(claim)
-            owned = named[marks.take(named)]
-            marks[owned] = False
-            if not claim.in_flight:
-                self._table.claimed[holder.word][owned] &= ~holder.bit
-        marks[left] = False
+        in_flight = [claim for claim in claims if claim.in_flight]
+        finished = [claim for claim in claims if not claim.in_flight]
+        self._strike(claimed, finished)
+        gone = self._not_named(claimed, in_flight)
+        self._table.claimed[holder.word][gone] &= ~holder.bit
 
     def disprove_deferred(self, claims: Iterable[HolderClaim]) -> None:
-        """All blocks are gone from the holder of these claims."""
+        """As `disprove`, for blocks without rows."""
         for claim in claims:
             if not claim.in_flight:
                 self._drop_deferred(claim)
 
-    def end(self, claim: HolderClaim, later: Iterable[HolderClaim]) -> IntArray:
-        """Takes the claim's cells back, and returns the rows of which a bit was cleared."""
+    def end(self, claim: HolderClaim, others: Iterable[HolderClaim]) -> IntArray:
+        """Takes back what no other claim of the holder names, and returns those rows."""
         self._drop_deferred(claim)
-        holder = claim.holder
-        left = self._claimed_among(holder, self._rows_named_by(claim))
-        if not len(left):
-            return left
-        marks = self._mark(left)
-        for other in later:
-            marks[self._rows_named_by(other)] = False
-        own = left[marks.take(left)]
-        marks[left] = False
-        self._table.claimed[holder.word][own] &= ~holder.bit
+        own = self._not_named(self._rows_of(claim), others)
+        self._table.claimed[claim.holder.word][own] &= ~claim.holder.bit
         return own
 
     def _enter(self, claim: HolderClaim) -> None:
@@ -136,7 +126,7 @@ class BlockClaims:
             del self._deferred[int(claim.deferred.keys[0])]
             claim.deferred = None
 
-    def _rows_named_by(self, claim: HolderClaim) -> IntArray:
+    def _rows_of(self, claim: HolderClaim) -> IntArray:
         rows = self._table.rows_of(claim.block_handles)
         alive: IntArray = rows[rows != ABSENT]
         return alive
@@ -144,6 +134,25 @@ class BlockClaims:
     def _claimed_among(self, holder: Holder, rows: IntArray) -> IntArray:
         claimed: IntArray = rows[(self._table.claimed[holder.word].take(rows) & holder.bit) != 0]
         return claimed
+
+    def _strike(self, rows: IntArray, claims: Iterable[HolderClaim]) -> None:
+        """The claims name these rows no more."""
+        marks = self._mark(rows)
+        for claim in claims:
+            named = self._rows_of(claim)
+            claim.block_handles = self._table.handles_of(named[~marks.take(named)])
+        marks[rows] = False
+
+    def _not_named(self, rows: IntArray, claims: Iterable[HolderClaim]) -> IntArray:
+        """Those of the rows that none of the claims names."""
+        if not len(rows):
+            return rows
+        marks = self._mark(rows)
+        for claim in claims:
+            marks[self._rows_of(claim)] = False
+        unnamed: IntArray = rows[marks.take(rows)]
+        marks[rows] = False
+        return unnamed
 
     def _mark(self, rows: IntArray) -> BoolArray:
         if len(self._marks) < self._table.capacity:

@@ -1,7 +1,7 @@
 """Speculation: what dispatched requests will leave at holders, until events confirm it or time runs out."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import TypeVar
 
 import numpy as np
@@ -39,10 +39,7 @@ class ClaimBook:
         return self._by_request.get(request_id, {}).get(holder.slot)
 
     def open(self, holder: Holder, request_id: RequestId, ready_at_s: float) -> HolderClaim:
-        """A claim without content. What the request claimed at this holder before ends."""
-        before = self.of_request(request_id, holder)
-        if before is not None:
-            self.end(before)
+        """A claim without content, of a request that has none at this holder."""
         claim = HolderClaim(ClaimId(self._next_id), request_id, holder, ready_at_s + self._ttl_s)
         self._next_id += 1
         self._by_holder.setdefault(holder.slot, {})[claim.claim_id] = claim
@@ -71,15 +68,14 @@ class ClaimBook:
             return
         claim.live = False
         holder = claim.holder
-        block_rows = self.blocks.end(claim, self._later_than(claim))
+        block_rows = self.blocks.end(claim, (other for other in self._of(holder) if other is not claim))
         segment_rows = self.segments.end(claim)
         _remove(self._by_holder, holder.slot, claim.claim_id)
         _remove(self._by_request, claim.request_id, holder.slot)
         self._table.release_empty(np.concatenate([block_rows, np.array(segment_rows, dtype=np.int64)]))
 
     def end_all_of(self, holder: Holder) -> None:
-        # The latest first: none then has to look for later ones.
-        for claim in list(self._newest_first(holder)):
+        for claim in list(self._of(holder)):
             self.end(claim)
 
     def expire(self, now_s: float) -> int:
@@ -95,29 +91,27 @@ class ClaimBook:
     # ---- what events say ----
 
     def advance_blocks(self, holder: Holder, run: BlockRun) -> None:
-        """The holder's device tier has the blocks: to be called before they get rows, and `blocks.settle` after."""
-        self.blocks.advance(run, self._newest_first(holder))
+        """The holder's device tier has the blocks: to be called before they get rows, and `settle_blocks` after."""
+        self.blocks.advance(run, self._of(holder))
+
+    def settle_blocks(self, holder: Holder, rows: IntArray) -> None:
+        self.blocks.settle(holder, rows, self._of(holder))
 
     def disprove_blocks(self, holder: Holder, rows: IntArray) -> None:
         """The holder's device tier has them no more."""
-        self.blocks.disprove(holder, rows, self._newest_first(holder))
+        self.blocks.disprove(holder, rows, self._of(holder))
 
     def disprove_all_blocks(self, holder: Holder, rows: IntArray) -> None:
-        """The holder's device tier is empty; `rows` are all that are in use."""
+        """The holder's device tier is empty; `rows` are those of all blocks."""
         self.disprove_blocks(holder, rows)
-        self.blocks.disprove_deferred(self._newest_first(holder))
+        self.blocks.disprove_deferred(self._of(holder))
 
     def disprove_all_segments(self, holder: Holder) -> None:
-        self.segments.disprove_all(self._newest_first(holder))
+        self.segments.disprove_all(self._of(holder))
 
-    def _newest_first(self, holder: Holder) -> Iterator[HolderClaim]:
-        return reversed(self._by_holder.get(holder.slot, {}).values())
-
-    def _later_than(self, claim: HolderClaim) -> Iterator[HolderClaim]:
-        for later in self._newest_first(claim.holder):
-            if later is claim:
-                return
-            yield later
+    def _of(self, holder: Holder) -> Collection[HolderClaim]:
+        """In the order of dispatch."""
+        return self._by_holder.get(holder.slot, {}).values()
 
     def _set_deadline(self, claim: HolderClaim, deadline_s: float) -> None:
         claim.deadline_s = deadline_s

@@ -135,9 +135,9 @@ class EventIntake:
         if feed is None or not feed.holders:
             return
         self._compare_epoch(feed, receipt.epoch, self._noticed)
-        for dp_rank, topic, tracker in feed.trackers():
-            if dp_rank == receipt.worker.dp_rank and topic in receipt.last_event_ids:
-                tracker.promise(receipt.last_event_ids[topic], now_s + GRACE_S)
+        dp_rank, last_ids = receipt.worker.dp_rank, receipt.last_event_ids
+        feed.kv(dp_rank).promise(last_ids.get(Topic.KV_EVENTS, BEFORE_FIRST), now_s + GRACE_S)
+        feed.pic(dp_rank).promise(last_ids.get(Topic.PIC_EVENTS, BEFORE_FIRST), now_s + GRACE_S)
 
     def expire(self, now_s: float) -> int:
         """Ends what waited too long: claims, of which it returns the number, and the hope for events. Cheap."""

@@ -5,7 +5,7 @@ from typing import NewType
 
 import numpy as np
 
-from nebula_protocol.ids import RequestId
+from nebula_protocol.ids import RequestId, SegmentHash
 from nebula_router.core.holders import Holder
 from nebula_router.core.key_map import IntArray
 from nebula_router.core.prefix_blocks import BlockRun
@@ -27,10 +27,12 @@ class HolderClaim:
     holder: Holder
     deadline_s: float
     block_handles: IntArray = field(default_factory=_no_handles)
-    """Of the rows of prefix blocks ever claimed here, settled or not."""
+    """Of the rows of claimed prefix blocks."""
     deferred: BlockRun | None = None
-    """Blocks further down the same chain that are claimed without having rows yet."""
+    """Claimed blocks further down the same chain, without rows yet."""
+    segment_hashes: set[SegmentHash] = field(default_factory=set)
+    """Of the segments ever claimed here, settled or not."""
     ready_at_s: dict[int, float] = field(default_factory=dict)
-    """By row, every segment ever claimed here, settled or not."""
+    """Of the claimed segments, by row."""
     in_flight: bool = True
     live: bool = True

@@ -83,6 +83,10 @@ class HolderTable:
         """O(capacity)."""
         return np.flatnonzero(self._kind)
 
+    def rows_of_kind(self, kind: Kind) -> IntArray:
+        """O(capacity)."""
+        return np.flatnonzero(self._kind == kind)
+
     def touch(self, rows: IntArray | int) -> None:
         """Makes the rows the most recently used ones."""
         self._use += 1

@@ -93,7 +93,7 @@ class Index:
             on_host = rows[(placed.tiers[part] & ON_HOST) != 0]
             self.table.device[holder.word][on_device] |= holder.bit
             self.table.host[holder.word][on_host] |= holder.bit
-            self.claims.blocks.settle(holder, on_device)
+            self.claims.settle_blocks(holder, on_device)
             own.put(placed.names[part], rows)
         self.claims.blocks.enter_reached()
         for entry in segments:
@@ -119,7 +119,7 @@ class Index:
             self.claims.advance_blocks(holder, run)
         rows = self.blocks.find_or_add(run)
         if tier is Tier.DEVICE:
-            self.claims.blocks.settle(holder, rows)
+            self.claims.settle_blocks(holder, rows)
         num_new = self._add_bits(self._column(tier), holder, rows)
         own.put(names, rows)
         early = own.take_early(names)
@@ -207,7 +207,7 @@ class Index:
 
     def clear_device(self, holder: Holder) -> Removal:
         """O(capacity)."""
-        rows = self.table.used_rows()
+        rows = self.table.rows_of_kind(Kind.BLOCK)
         was_there = self._remove_bits(self.table.device, holder, rows)
         self.claims.disprove_all_blocks(holder, rows)
         self._names[holder.slot].retain((self.table.host | self.table.leaving)[holder.word], holder.bit)
@@ -243,6 +243,7 @@ class Index:
         self, claim: HolderClaim, domain_id: DomainId, segments: Sequence[tuple[SegmentHash, int]], ready_at_s: float
     ) -> None:
         """Claims those segments, (hash, tokens) each, that the holder has not. Vectorised."""
+        claim.segment_hashes.update(segment_hash for segment_hash, _ in segments)
         rows = self.segments.find_or_add(domain_id, segments)
         absent = (self.table.host[claim.holder.word].take(rows) & claim.holder.bit) == 0
         self.claims.claim_segments(claim, rows[absent], ready_at_s)

@@ -45,6 +45,11 @@ class KeyMap:
     def __len__(self) -> int:
         return self._size
 
+    @property
+    def num_spilled(self) -> int:
+        """Keys that found their bucket full, and the key 0."""
+        return len(self._overflow)
+
     def find(self, keys: HashArray) -> IntArray:
         """The keys' values, shape [keys]; `ABSENT` where a key has none."""
         buckets = self._bucket_of(keys)

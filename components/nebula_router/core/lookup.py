@@ -140,13 +140,13 @@ def _segment_states(
     if claimed.any():
         pending = _slot_bits(index.table.claimed, rows, columns.slots) & ~stored
         for number, column in np.argwhere(pending).tolist():
-            claim = index.claims.segments.owners_of(int(rows[number]))[int(columns.slots[column])]
             at = found[number]
-            if claim.in_flight:
-                states[at, column] = IN_FLIGHT
-                ready_at_s[at, column] = claim.ready_at_s[int(rows[number])]
-            else:
+            expected_at_s = index.claims.segments.expected_at_s(int(rows[number]), int(columns.slots[column]))
+            if expected_at_s is None:
                 states[at, column] = UNCONFIRMED
+            else:
+                states[at, column] = IN_FLIGHT
+                ready_at_s[at, column] = expected_at_s
     return states, ready_at_s
 
 

@@ -23,6 +23,11 @@ class RequestClaims:
     def __init__(self, index: Index) -> None:
         self._index = index
 
+    def withdraw(self, answer: PlanAnswer) -> None:
+        """Ends what the request claimed before, at the workers to which it goes now."""
+        for worker in (answer.plan.target, *(helper.worker for helper in answer.helpers)):
+            self.record_failure(answer.plan.request_id, worker)
+
     def record_dispatch(self, lookup: Lookup, answer: PlanAnswer) -> None:
         """What the target and the helpers will have is IN_FLIGHT. Workers that are gone meanwhile are left out."""
         index, plan = self._index, answer.plan
@@ -101,24 +106,19 @@ class RequestClaims:
 
     def _expect(self, claim: HolderClaim, plan: Plan, stored: list[SegmentOutcome], now_s: float) -> None:
         """They are there. If an event settled this claim's cell since the dispatch, events know better."""
-        find, domain_id = self._index.segments.find, plan.domain_id
         unclaimed = [
             (outcome.segment_hash, outcome.end - outcome.start)
             for outcome in stored
-            if find(domain_id, outcome.segment_hash) not in claim.ready_at_s
+            if outcome.segment_hash not in claim.segment_hashes
         ]
         if unclaimed:
-            self._index.claim_segments(claim, domain_id, unclaimed, now_s)
+            self._index.claim_segments(claim, plan.domain_id, unclaimed, now_s)
 
     def _drop_unkept(self, claim: HolderClaim, stored: list[SegmentOutcome]) -> None:
         """Segments that were expected here and that the holder did not keep."""
         index = self._index
         kept = {outcome.segment_hash for outcome in stored}
-        unkept = [
-            row
-            for row in index.claims.segments.owned_by(claim)
-            if index.segments.identity_of(row).segment_hash not in kept
-        ]
+        unkept = [row for row in claim.ready_at_s if index.segments.identity_of(row).segment_hash not in kept]
         for row in unkept:
-            index.claims.segments.settle(claim.holder, row)
+            index.claims.segments.strike(claim, row)
         index.table.release_empty(np.array(unkept, dtype=np.int64))

@@ -9,62 +9,77 @@ from nebula_router.core.key_map import IntArray
 
 
 class SegmentClaims:
-    """Keeps the table's `claimed` bits for segments, and for each the claim that set it: the latest, until settled."""
+    """Keeps the table's `claimed` bits for segments: one is set as long as a live claim of the holder names it."""
 
     def __init__(self, table: HolderTable) -> None:
         self._table = table
-        self._owners: dict[int, dict[int, HolderClaim]] = {}
+        self._claims: dict[int, dict[int, list[HolderClaim]]] = {}
+        """By row and slot."""
 
     def __len__(self) -> int:
         """Segments that somebody claims."""
-        return len(self._owners)
+        return len(self._claims)
 
     def claim(self, claim: HolderClaim, rows: IntArray, ready_at_s: float) -> None:
-        slot, owners = claim.holder.slot, self._owners
-        listed = rows.tolist()
-        claim.ready_at_s.update(dict.fromkeys(listed, ready_at_s))
-        for row in listed:
-            owners.setdefault(row, {})[slot] = claim
+        slot = claim.holder.slot
+        for row in rows.tolist():
+            if row not in claim.ready_at_s:
+                self._claims.setdefault(row, {}).setdefault(slot, []).append(claim)
+            claim.ready_at_s[row] = ready_at_s
         self._table.claimed[claim.holder.word][rows] |= claim.holder.bit
 
-    def owner_of(self, row: int, holder: Holder) -> HolderClaim | None:
-        owners = self._owners.get(row)
-        return owners.get(holder.slot) if owners else None
-
-    def owners_of(self, row: int) -> dict[int, HolderClaim]:
-        """By slot."""
-        return self._owners[row]
+    def expected_at_s(self, row: int, slot: int) -> float | None:
+        """When the first of the requests in flight will have put it there; None when a finished one has."""
+        claims = self._claims[row][slot]
+        if len(claims) > 1:
+            return min(claim.ready_at_s[row] for claim in claims) if all(one.in_flight for one in claims) else None
+        return claims[0].ready_at_s[row] if claims[0].in_flight else None
 
     def settle(self, holder: Holder, row: int) -> None:
-        """The cell is nobody's any more."""
-        owners = self._owners.get(row)
-        if owners and owners.pop(holder.slot, None):
-            self._table.claimed[holder.word, row] &= ~holder.bit
-            if not owners:
-                del self._owners[row]
+        """The holder has it, or will not have it: no claim is needed any more."""
+        by_slot = self._claims.get(row)
+        if by_slot is None or holder.slot not in by_slot:
+            return
+        for claim in by_slot.pop(holder.slot):
+            del claim.ready_at_s[row]
+        self._unclaim(holder, row, by_slot)
 
     def disprove(self, holder: Holder, row: int) -> None:
-        """The segment is not there: the claim of a finished request falls, one in flight will put it there again."""
-        owner = self.owner_of(row, holder)
-        if owner and not owner.in_flight:
-            self.settle(holder, row)
+        """The holder does not have it: requests in flight will put it there again, finished ones will not."""
+        for claim in list(self._claims.get(row, {}).get(holder.slot, ())):
+            if not claim.in_flight:
+                self.strike(claim, row)
+
+    def strike(self, claim: HolderClaim, row: int) -> None:
+        """The claim does not name the segment any more."""
+        del claim.ready_at_s[row]
+        by_slot = self._claims[row]
+        claims = by_slot[claim.holder.slot]
+        claims.remove(claim)
+        if not claims:
+            del by_slot[claim.holder.slot]
+            self._unclaim(claim.holder, row, by_slot)
+
+    def end(self, claim: HolderClaim) -> list[int]:
+        """Takes all of the claim back, and returns the rows."""
+        rows = list(claim.ready_at_s)
+        for row in rows:
+            self.strike(claim, row)
+        return rows
 
     def disprove_all(self, claims: Iterable[HolderClaim]) -> None:
         for claim in claims:
             if not claim.in_flight:
                 self.end(claim)
 
-    def end(self, claim: HolderClaim) -> list[int]:
-        """Takes the claim's cells back, and returns their rows."""
-        owned = self.owned_by(claim)
-        for row in owned:
-            self.settle(claim.holder, row)
-        return owned
-
-    def owned_by(self, claim: HolderClaim) -> list[int]:
-        return [row for row in claim.ready_at_s if self.owner_of(row, claim.holder) is claim]
-
     def forget(self, rows: Iterable[int]) -> None:
-        """The rows are about to be released."""
+        """The rows are about to be released, and with them all claims on them."""
         for row in rows:
-            self._owners.pop(row, None)
+            for claims in self._claims.pop(row, {}).values():
+                for claim in claims:
+                    del claim.ready_at_s[row]
+
+    def _unclaim(self, holder: Holder, row: int, by_slot: dict[int, list[HolderClaim]]) -> None:
+        self._table.claimed[holder.word, row] &= ~holder.bit
+        if not by_slot:
+            del self._claims[row]

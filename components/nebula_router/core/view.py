@@ -154,6 +154,7 @@ class ClusterView:
         Cheap right after `coverage` of the same layout. A request that is placed anew replaces what it claimed at the
         same worker before.
         """
+        self._requests.withdraw(answer)
         lookup, domain_id = self._last_lookup, answer.plan.domain_id
         is_fresh = lookup is not None and lookup.table_version == self._index.table.version
         if lookup is None or not is_fresh or lookup.layout is not layout or lookup.domain_id != domain_id:
