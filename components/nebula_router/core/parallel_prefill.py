@@ -63,17 +63,13 @@ class Share:
         self.pairs += 0.5 * segment.size * segment.size
 
 
-class Spread(msgspec.Struct, frozen=True, gc=False):
-    """The first so many of the missing segments, longest first, at helpers."""
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """What it costs to give away the first 1, 2, ... all of the missing segments, longest first. Shapes [S]."""
 
-    num_segments: int
-    done_s: float
+    done_s: list[float]
     """When the last helper is done and its link free."""
-    num_tokens: int
-    saved_tokens: float
-    saved_pairs: float
-    saved_s: float
-    cost_to_others_s: float
+    cost_to_others_s: list[float]
 
 
 def longest_first(missing: Sequence[MissingSegment]) -> list[MissingSegment]:
@@ -92,25 +88,31 @@ def share_out(ordered: Sequence[MissingSegment], helpers: Sequence[HelperCost]) 
     return shares
 
 
-def spreads(ordered: Sequence[MissingSegment], helpers: Sequence[HelperCost]) -> list[Spread]:
-    """What it brings to give away the first 1, 2, ... all segments. O(S log H)."""
-    shares = [Share(helper, []) for helper in helpers]
-    heap = [(share.finish_s, position) for position, share in enumerate(shares)]
+def spread(ordered: Sequence[MissingSegment], helpers: Sequence[HelperCost]) -> Spreads:
+    """All ways of giving away the longest segments, shared out as by `share_out`. O(S log H).
+
+    Keeps the sums of `Share` in local lists: this runs for nearly every prompt, over all of its missing segments.
+    """
+    tokens = [0] * len(helpers)
+    pairs = [0.0] * len(helpers)
+    heap = [(helper.begin_s, position) for position, helper in enumerate(helpers)]
     heapify(heap)
-    result: list[Spread] = []
-    done_s = saved_tokens = saved_pairs = saved_s = cost_s = 0.0
-    num_tokens = 0
-    for count, segment in enumerate(ordered, start=1):
-        finish_s, position = heap[0]
-        share = shares[position]
-        opening_s = 0.0 if share.segment_indices else share.helper.opening_s
-        share.add(segment)
-        heapreplace(heap, (share.finish_s, position))
-        cost_s += share.helper.weight * (opening_s + share.finish_s - finish_s)
-        done_s = max(done_s, share.finish_s, share.helper.link_busy_s)
-        num_tokens += segment.size
-        saved_tokens += segment.saved_tokens
-        saved_pairs += segment.saved_pairs
-        saved_s += segment.saved_s
-        result.append(Spread(count, done_s, num_tokens, saved_tokens, saved_pairs, saved_s, cost_s))
-    return result
+    done: list[float] = []
+    costs: list[float] = []
+    done_s = cost_s = 0.0
+    for segment in ordered:
+        before_s, position = heap[0]
+        helper, size = helpers[position], segment.size
+        if not tokens[position]:
+            cost_s += helper.weight * helper.opening_s
+            done_s = max(done_s, helper.link_busy_s)
+        tokens[position] += size
+        pairs[position] += 0.5 * size * size
+        compute_s = tokens[position] * helper.per_token_s + pairs[position] * helper.per_pair_s
+        finish_s = helper.begin_s + compute_s
+        heapreplace(heap, (finish_s, position))
+        cost_s += helper.weight * (finish_s - before_s)
+        done_s = max(done_s, finish_s)
+        done.append(done_s)
+        costs.append(cost_s)
+    return Spreads(done, costs)

@@ -10,7 +10,7 @@ from nebula_router.core.parallel_prefill import (
     Share,
     longest_first,
     share_out,
-    spreads,
+    spread,
 )
 from nebula_router.core.plan_question import PlanQuestion
 from nebula_router.core.queued_work import QueuedWork, whole_tokens
@@ -66,30 +66,32 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
     ordered, helpers = longest_first(missing), find_helpers(question, estimates, column)
     if not helpers:
         return None
-    ways = spreads(ordered, helpers)
+    ways = spread(ordered, helpers)
+    num_tokens = np.cumsum([segment.size for segment in ordered])
+    saved_tokens = np.cumsum([segment.saved_tokens for segment in ordered])
     # The helpers may all be done at the same moment, and then share the target's link.
-    ready_s = np.array([way.done_s for way in ways]) + fleet.link_floor_s[column]
-    arrive_in_s = np.maximum(base.arrive_in_s, ready_s)
-    arrive_in_s += np.array([way.num_tokens for way in ways]) * fleet.link_s_per_token[column]
+    arrive_in_s = np.maximum(base.arrive_in_s, np.array(ways.done_s) + fleet.link_floor_s[column])
+    arrive_in_s += num_tokens * fleet.link_s_per_token[column]
     timeline = estimates.lanes.column(column).timeline(
         arrive_in_s,
-        base.work.step_tokens - np.array([way.saved_tokens for way in ways]),
-        marginal_s - np.array([way.saved_s for way in ways]),
+        base.work.step_tokens - saved_tokens,
+        marginal_s - np.cumsum([segment.saved_s for segment in ordered]),
     )
-    score = timeline.score + np.array([way.cost_to_others_s for way in ways])
+    score = timeline.score + np.array(ways.cost_to_others_s)
     best = int(score.argmin())
     if score[best] >= limit:
         return None
-    way = ways[best]
-    shares = share_out(ordered[: way.num_segments], helpers)
+    given = ordered[: best + 1]
+    saved_best = float(saved_tokens[best])
+    shares = share_out(given, helpers)
     return Placement(
         draft=base.draft,
         base=base.base,
         shares=tuple(share for share in shares if share.segment_indices),
         work=QueuedWork(
-            step_tokens=whole_tokens(base.work.step_tokens - way.saved_tokens),
-            attention_pairs=base.work.attention_pairs - way.saved_pairs,
-            load_s=base.work.load_s + way.saved_tokens * float(fleet.load_s_per_token[column]),
+            step_tokens=whole_tokens(base.work.step_tokens - saved_best),
+            attention_pairs=base.work.attention_pairs - sum(segment.saved_pairs for segment in given),
+            load_s=base.work.load_s + saved_best * float(fleet.load_s_per_token[column]),
         ),
         arrive_in_s=float(arrive_in_s[best]),
         engine_s=float(timeline.engine_s[best]),

@@ -9,7 +9,7 @@ from nebula_protocol.cost import LinkFit
 from nebula_protocol.layout import Segment
 from nebula_protocol.plan import Source
 from nebula_router.core.coverage import STORED
-from nebula_router.core.parallel_prefill import HelperCost, MissingSegment, longest_first, share_out, spreads
+from nebula_router.core.parallel_prefill import HelperCost, MissingSegment, longest_first, share_out, spread
 from nebula_router.core.plan_answer import PlanAnswer
 from nebula_router.core.plan_question import PlannerSettings
 from nebula_router.core.planner import plan_prefill
@@ -191,19 +191,16 @@ def test_a_helper_that_begins_late_gets_less() -> None:
     assert [share.segment_indices for share in shares] == [[0, 1, 2], [3]]
 
 
-def test_each_way_to_spread_counts_what_it_saves_and_costs() -> None:
-    ways = spreads([missing(0, 400), missing(1, 300), missing(2, 200)], [idle_helper(7), idle_helper(8)])
-    assert [way.num_segments for way in ways] == [1, 2, 3]
-    assert [way.num_tokens for way in ways] == [400, 700, 900]
-    assert [way.saved_s for way in ways] == pytest.approx([0.040, 0.070, 0.090])
+def test_each_way_to_spread_counts_when_it_is_done_and_what_it_costs() -> None:
+    ways = spread([missing(0, 400), missing(1, 300), missing(2, 200)], [idle_helper(7), idle_helper(8)])
     # 10 + 40 ms; 10 + 30 ms on the other; 200 more there: 10 + 50 ms.
-    assert [way.done_s for way in ways] == pytest.approx([0.050, 0.050, 0.060])
+    assert ways.done_s == pytest.approx([0.050, 0.050, 0.060])
     # Half of 50 ms, of 90 ms and of 110 ms.
-    assert [way.cost_to_others_s for way in ways] == pytest.approx([0.025, 0.045, 0.055])
+    assert ways.cost_to_others_s == pytest.approx([0.025, 0.045, 0.055])
 
 
 def test_a_helper_whose_link_is_busy_delivers_late() -> None:
     busy = HelperCost(
         column=7, begin_s=0.010, opening_s=0.010, per_token_s=0.0001, per_pair_s=0.0, link_busy_s=0.5, weight=0.0
     )
-    assert spreads([missing(0, 100)], [busy])[0].done_s == 0.5
+    assert spread([missing(0, 100)], [busy]).done_s == [0.5]
