@@ -48,7 +48,6 @@ class BlockClaims:
         claim.deferred = run
         if first in self._deferred:
             self._enter(claim)
-            self.enter_reached()
         else:
             self._deferred[first] = claim
 

@@ -29,7 +29,7 @@ class Departure:
 class BlockNames:
     """Engine block hashes of one holder, and the rows they stand for.
 
-    A name lives as long as a tier of the holder has the block. Memory per name: 32 to 64 bytes. Bounded: names of rows
+    A name lives as long as a tier of the holder has the block. Memory per name: 43 to 85 bytes. Bounded: names of rows
     that made room for others are dropped before the map grows, and names without a row are capped.
     """
 

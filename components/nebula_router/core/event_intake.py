@@ -77,7 +77,7 @@ class EventIntake:
         accepted: list[AcceptedKvEvent] = []
         for event in events:
             feed = self._feeds.get(event.worker_id)
-            if feed is None or feed.holds_nothing:
+            if feed is None or not feed.may_hold(event.event.dp_rank):
                 tally.num_ignored_events += 1
                 continue
             stream = Stream(feed, event.event.dp_rank, Topic.KV_EVENTS)
@@ -91,11 +91,14 @@ class EventIntake:
     def apply_pic_events(self, message: WorkerPicEvents, now_s: float) -> Applied:
         tally = self._new_tally()
         feed = self._feeds.get(message.worker_id)
-        if feed is None or feed.holds_nothing:
+        if feed is None:
             tally.num_ignored_events += len(message.events)
             return tally.result()
         self._compare_epoch(feed, message.epoch, tally.gaps)
         for event in message.events:
+            if not feed.may_hold(event.dp_rank):
+                tally.num_ignored_events += 1
+                continue
             stream = Stream(feed, event.dp_rank, Topic.PIC_EVENTS)
             is_new = self._offer(stream, feed.pic(event.dp_rank), event.event_id, event, tally)
             holder = feed.holders.get(event.dp_rank)

@@ -43,8 +43,9 @@ class Expired:
 class Index:
     """Entries with holders. A row lives exactly as long as some holder has, expects or may be keeping the entry.
 
-    Memory per entry: about 130 bytes for a block and 400 for a segment with up to 64 holders, 32 more for every further
-    64, and 32 to 64 for each holder's name of a block. A block of which a holder uses two names counts once for it.
+    Memory per entry: 120 to 160 bytes for a block and about 400 for a segment with up to 64 holders, 32 more for every
+    further 64, and 43 to 85 for each holder's name of a block. A block of which a holder uses two names counts once for
+    it.
     """
 
     def __init__(self, *, max_entries: int, max_holders: int, ttl_s: float) -> None:

@@ -51,7 +51,7 @@ class BlockRun:
 
 
 class PrefixBlocks:
-    """Rows of prefix blocks by key. Memory per entry: 20 bytes of columns, 32 to 64 of the map, and its row."""
+    """Rows of prefix blocks by key. Memory per entry: 20 bytes of columns, 43 to 85 of the map, and its row."""
 
     def __init__(self, table: HolderTable) -> None:
         self._table = table

@@ -26,9 +26,9 @@ class WorkerFeed:
         self._kv: dict[DpRank, KvTracker] = {}
         self._pic: dict[DpRank, PicTracker] = {}
 
-    @property
-    def holds_nothing(self) -> bool:
-        return self.card is not None and not self.holders
+    def may_hold(self, dp_rank: DpRank) -> bool:
+        """Whether events of this scheduler mean something: it is a holder, or nothing is known of the worker yet."""
+        return self.card is None or dp_rank in self.holders
 
     def kv(self, dp_rank: DpRank) -> KvTracker:
         tracker = self._kv.get(dp_rank)

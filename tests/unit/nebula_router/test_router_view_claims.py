@@ -115,12 +115,12 @@ def test_after_the_receipt_segments_are_unconfirmed_until_an_event_stores_them()
 
 def test_unconfirmed_entries_live_for_the_ttl_from_the_receipt() -> None:
     view = new_view(1)
-    dispatch = Dispatch(prompt([10], segments=["a"]), computed=[0])
+    dispatch = Dispatch(prompt([10], segments=["a"]), computed=[0], ready_at_s=NOW_S + 8)
     dispatch.record(view)
-    view.record_receipt(dispatch.plan(), dispatch.receipt(stored=[0]), NOW_S + 2)
-    assert segment_states(view, "a", NOW_S + 2 + TTL_S - 0.1) == [UNCONFIRMED]
-    assert device_blocks(view, [10], NOW_S + 2 + TTL_S - 0.1) == [1]
-    assert segment_states(view, "a", NOW_S + 2 + TTL_S) == [NOT_HELD]
+    view.record_receipt(dispatch.plan(), dispatch.receipt(stored=[0]), NOW_S + 9)
+    assert segment_states(view, "a", NOW_S + 9 + TTL_S - 0.1) == [UNCONFIRMED]
+    assert device_blocks(view, [10], NOW_S + 9 + TTL_S - 0.1) == [1]
+    assert segment_states(view, "a", NOW_S + 9 + TTL_S) == [NOT_HELD]
     assert view.num_entries == 0
 
 

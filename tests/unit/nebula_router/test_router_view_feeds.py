@@ -156,6 +156,14 @@ def test_a_block_whose_parent_the_worker_has_lost_keeps_its_known_place() -> Non
     assert device_blocks(view, [10, 11, 12]) == [3]
 
 
+def test_a_block_keeps_its_place_even_when_nobody_remembers_its_parent() -> None:
+    view, events = new_view(1, store_capacity_tokens=0), Publisher()
+    view.apply_kv_events([events.stored([10, 11, 12]), events.removed([10])], NOW_S)
+    view.apply_state(events.state([entry(11, 10), entry(12, 11)], card=round_card(1, store_capacity_tokens=0)), NOW_S)
+    view.apply_kv_events([events.stored([10])], NOW_S)
+    assert device_blocks(view, [10, 11, 12]) == [3]
+
+
 def test_a_block_that_continues_a_remembered_chain_has_its_place() -> None:
     view, events = new_view(1), Publisher()
     view.apply_kv_events([events.stored([10])], NOW_S)
