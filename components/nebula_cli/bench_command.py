@@ -11,6 +11,7 @@ from rich.console import Console
 from nebula_bench.decision.settings import DecisionSettings
 from nebula_cli.cell_command import cell, compare
 from nebula_cli.checked_settings import make_settings
+from nebula_cli.paper_command import paper
 from nebula_cli.results_file import write_measurements
 from nebula_cli.serving_command import serve
 from nebula_serve.sim_model.model_folder import packaged_folder
@@ -24,6 +25,7 @@ bench = typer.Typer(help=f"Measure Nebula. Alone: the decision benchmark, with r
 
 bench.command()(cell)
 bench.command()(compare)
+bench.command()(paper)
 bench.command()(serve)
 
 

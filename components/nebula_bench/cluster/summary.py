@@ -53,6 +53,9 @@ class CellSummary(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ms: Quantiles
     tokens: TokenCounts
     hit_ratio: float | None
+    recoverable_tokens: int
+    """Of segments that an earlier request had too, and that no prefix hit covered: what an unlimited cache of segments
+    would have had. Segment hits (local and fetched) are to be compared with it."""
     segments: SegmentCounts
     repeated: RepeatedTokens
     breakdown_ms: Breakdown
@@ -74,6 +77,7 @@ def summarize(record: Record, warmup_requests: int) -> CellSummary:
         ttft_ms=_quantiles_ms([outcome.ttft_s for outcome in measured if outcome.ttft_s is not None]),
         tokens=tokens,
         hit_ratio=tokens.hit_ratio,
+        recoverable_tokens=_count_recoverable(record.outcomes, warmup_requests),
         segments=segments,
         repeated=_count_repeated(record, warmup_requests),
         breakdown_ms=_mean_breakdown(measured, record.costs.step),
@@ -81,6 +85,21 @@ def summarize(record: Record, warmup_requests: int) -> CellSummary:
         num_lost_messages=record.num_lost_messages,
         num_state_fetches=record.num_state_fetches,
     )
+
+
+def _count_recoverable(outcomes: Sequence[Outcome], warmup_requests: int) -> int:
+    seen: set[SegmentHash] = set()
+    recoverable = 0
+    for outcome in outcomes:
+        segments = () if outcome.receipt is None else outcome.receipt.segments
+        if outcome.position >= warmup_requests:
+            recoverable += sum(
+                segment.end - segment.start - segment.prefix_tokens
+                for segment in segments
+                if segment.segment_hash in seen
+            )
+        seen.update(segment.segment_hash for segment in segments)
+    return recoverable
 
 
 def _quantiles_ms(values_s: Sequence[float]) -> Quantiles:

@@ -8,7 +8,7 @@ from nebula_bench.errors import CellError
 from nebula_bench.policies.accounting import EventDrivenView, OptimisticView, PredictedView
 from nebula_bench.policies.dynamo_kv import DynamoKvPolicy, DynamoKvPrefixPolicy
 from nebula_bench.policies.nebula import NebulaPolicy
-from nebula_bench.policies.oracle import OraclePolicy
+from nebula_bench.policies.oracle import OmniscientPolicy, OraclePolicy
 from nebula_bench.policies.policy import Policy
 from nebula_bench.policies.prefix_pool import PrefixPoolOnlyPolicy, PrefixPoolPolicy
 from nebula_bench.policies.round_robin import RoundRobinPolicy
@@ -53,8 +53,9 @@ POLICIES: Mapping[str, PolicyFactory] = MappingProxyType(
         "dynamo_kv_pic": lambda cluster, cutter, seed: DynamoKvPolicy(seed),
         "prefix_pool": lambda cluster, cutter, seed: PrefixPoolOnlyPolicy(cutter),
         "prefix_pool_pic": lambda cluster, cutter, seed: PrefixPoolPolicy(cutter),
-        # Bound.
+        # Bounds.
         "oracle": lambda cluster, cutter, seed: OraclePolicy(cutter),
+        "omniscient": lambda cluster, cutter, seed: OmniscientPolicy(cutter),
     }
 )
 

@@ -2,7 +2,8 @@
 
 Placement and parallel prefill are Nebula's own planner, told that every worker has every finished segment. What remains
 is the first computation of each segment, the tokens that belong to no segment, those that fusion computes again, and
-the queue. A segment that is still being computed for another request is not there yet and is computed again.
+the queue. A segment that is still being computed for another request is not there yet and is computed again, so this is
+no bound where requests with the same new text come close together; `OmniscientPolicy` is one there too.
 """
 
 from collections.abc import Sequence
@@ -41,6 +42,8 @@ _EVERYWHERE = WorkerWithDpRank(WorkerId(0), DpRank(0))
 
 class OraclePolicy(Policy):
     sees_blocks = False
+    counts_dispatched = False
+    """Whether a segment is everywhere as soon as a request with it is on its way."""
 
     def __init__(self, cutter: CutterConfig) -> None:
         self._cutter = cutter
@@ -110,6 +113,8 @@ class OraclePolicy(Policy):
 
     def _record(self, request_id: RequestId, layout: PromptLayout, answer: PlanAnswer, now_s: float) -> None:
         self._expected[request_id] = layout
+        if self.counts_dispatched:
+            self._finish(layout)
         target = answer.plan.target
         self._loads.record_dispatch(request_id, target, answer.work, runnable_at_s=answer.runnable_at_s, now_s=now_s)
         for helper in answer.helpers:
@@ -118,10 +123,7 @@ class OraclePolicy(Policy):
             self._loads.record_transfer(transfer.source, target, transfer.num_tokens, now_s=now_s)
 
     def record_receipt(self, placement: Placement, receipt: Receipt, now_s: float) -> None:
-        layout = self._expected.pop(receipt.request_id)
-        for segment in layout.segments:
-            if segment.segment_hash not in self._finished:
-                self._finished[segment.segment_hash] = token_bytes(layout.tokens[segment.start : segment.end])
+        self._finish(self._expected.pop(receipt.request_id))
         self._loads.record_receipt(receipt.request_id, receipt.worker, receipt.work, now_s=now_s)
 
     def record_failure(self, request: RoutedRequest, placement: Placement, now_s: float) -> None:
@@ -133,6 +135,11 @@ class OraclePolicy(Policy):
 
     def record_helper_failure(self, helper: HelperDispatch, now_s: float) -> None:
         self._loads.record_failure(helper.task.for_request, helper.worker, now_s=now_s)
+
+    def _finish(self, layout: PromptLayout) -> None:
+        for segment in layout.segments:
+            if segment.segment_hash not in self._finished:
+                self._finished[segment.segment_hash] = token_bytes(layout.tokens[segment.start : segment.end])
 
     # ---- transfers ----
 
@@ -150,6 +157,12 @@ class OraclePolicy(Policy):
                 for wanted in command.segments
             ),
         )
+
+
+class OmniscientPolicy(OraclePolicy):
+    """The bound of the bound: every segment that any earlier request had is local at no cost, finished or not."""
+
+    counts_dispatched = True
 
 
 def _from_everywhere(plan: Plan) -> Plan:

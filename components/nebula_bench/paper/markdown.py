@@ -1,0 +1,54 @@
+"""The paper's table and ours, side by side, as Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+from nebula_bench.paper.accounting import ErrorReduction
+from nebula_bench.paper.grid import BOUND, FARTHER_BOUND, OURS
+from nebula_bench.paper.main_table import MainTable
+from nebula_bench.paper.rows import PAPER
+from nebula_bench.policies.catalogue import BASELINES
+from nebula_bench.results import Measurement
+
+
+def rows_markdown(rows: Iterable[Measurement]) -> str:
+    lines = ["| row | paper | at least | measured | |", "|-|-|-|-|-|"]
+    for row in rows:
+        bar = "" if row.bar is None else f"{row.bar.op} {row.bar.value:.3g}"
+        verdict = "" if row.bar is None else ("met" if row.ok else "missed")
+        lines.append(f"| {row.id} | {_paper_of(row.id)} | {bar} | {row.value:.3g} {_unit(row.unit)} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def cells_markdown(table: MainTable) -> str:
+    """Median TTFT of every policy in every cell, in milliseconds."""
+    policies = (*BASELINES, OURS, BOUND, FARTHER_BOUND)
+    lines = [
+        f"| load | workload | model | rate, 1/s | {' | '.join(policies)} | reduction | of p95 |",
+        "|" + "-|" * (len(policies) + 6),
+    ]
+    for cell in table.cells:
+        figures = [_figure(policy, cell.timings[policy].p50_ms, cell.strongest) for policy in policies]
+        lines.append(
+            f"| {cell.load:.0%} | {cell.cell.workload} | {cell.cell.model} | {cell.rate_per_s:g} | "
+            f"{' | '.join(figures)} | {cell.reduction:.1%} | {cell.p95_reduction:.1%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def accounting_markdown(title: str, reductions: Sequence[ErrorReduction]) -> str:
+    lines = [f"| {title} | setting | other view | ours |", "|-|-|-|-|"]
+    for one in reductions:
+        lines.append(f"| {one.workload} | {one.setting} | {one.other_ratio:.2%} | {one.our_ratio:.3%} |")
+    return "\n".join(lines) + "\n"
+
+
+def _figure(policy: str, p50_ms: float, strongest: str) -> str:
+    return f"**{p50_ms:.1f}**" if policy == strongest else f"{p50_ms:.1f}"
+
+
+def _paper_of(row_id: str) -> str:
+    return next((text for name, text in PAPER.items() if row_id.startswith(name)), "")
+
+
+def _unit(unit: str) -> str:
+    return "" if unit == "ratio" else unit

@@ -1,0 +1,16 @@
+"""The parts of the paper's comparison, each of which can be run by itself."""
+
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    MAIN = "main"
+    """16 cells at two loads against every baseline and bound."""
+    SWEEP = "sweep"
+    """The mean reduction from 20 % to 120 % load, with the first seed."""
+    RECOVERY = "recovery"
+    """Recovered share and gap to the ideal hit ratio."""
+    ACCOUNTING = "accounting"
+    """Invalid hits and repeated computation."""
+    DYNAMO = "dynamo"
+    """Agreement with Dynamo's own replay."""
