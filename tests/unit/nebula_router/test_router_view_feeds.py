@@ -27,6 +27,8 @@ from nebula_router.core.holders import TooManyWorkersError
 from nebula_router.core.view import ClusterView
 
 ONE = WorkerId(1)
+ONLY_ONE = frozenset({ONE})
+NOBODY: frozenset[WorkerId] = frozenset()
 
 
 def empty_view() -> ClusterView:
@@ -36,9 +38,9 @@ def empty_view() -> ClusterView:
 def test_a_worker_is_known_by_its_first_state() -> None:
     view = empty_view()
     view.begin_state(ONE)
-    assert (view.worker_ids(), view.needs_state(), view.num_workers) == ({1}, {1}, 0)
+    assert (view.worker_ids(), view.needs_state(), view.num_workers) == (ONLY_ONE, ONLY_ONE, 0)
     view.apply_state(Publisher().state([entry(10, None), entry(11, 10)], ["a"]), NOW_S)
-    assert (view.worker_ids(), view.needs_state(), view.num_workers) == ({1}, frozenset(), 1)
+    assert (view.worker_ids(), view.needs_state(), view.num_workers) == (ONLY_ONE, NOBODY, 1)
     assert (device_blocks(view, [10, 11]), segment_states(view, "a")) == ([2], [STORED])
     assert (view.num_blocks, view.num_segments) == (2, 1)
 
@@ -74,7 +76,7 @@ def test_a_jump_of_event_ids_asks_for_the_state_and_is_told_once() -> None:
     assert (gap.expected, gap.got) == (1, 2)
     events.stored([12])
     assert view.apply_kv_events([events.stored([30])], NOW_S).gaps == ()
-    assert view.needs_state() == {1}
+    assert view.needs_state() == ONLY_ONE
 
 
 def test_events_behind_a_gap_count_until_the_state_comes() -> None:
@@ -113,9 +115,9 @@ def test_a_state_that_nobody_asked_for_and_that_is_too_old_asks_for_another() ->
     view.apply_kv_events([events.stored([10])], NOW_S)
     (gap,) = view.apply_state(state, NOW_S).gaps
     assert gap.reason is GapReason.LOST_EVENTS
-    assert view.needs_state() == {1}
+    assert view.needs_state() == ONLY_ONE
     view.apply_state(events.state([entry(10, None)]), NOW_S)
-    assert (view.needs_state(), device_blocks(view, [10])) == (frozenset(), [1])
+    assert (view.needs_state(), device_blocks(view, [10])) == (NOBODY, [1])
 
 
 def test_a_state_replaces_what_was_there_and_keeps_what_is_in_flight() -> None:
@@ -178,7 +180,7 @@ def test_a_block_without_a_known_place_is_no_hit_and_no_reason_to_ask_again() ->
     assert view.num_entries == 0
     view.apply_kv_events([events.stored([13], parent=12)], NOW_S + 1)
     view.apply_kv_events([events.stored([14], parent=13)], NOW_S + 2)
-    assert (view.num_entries, view.needs_state()) == (0, frozenset())
+    assert (view.num_entries, view.needs_state()) == (0, NOBODY)
 
 
 def test_an_unknown_chain_asks_for_the_state_but_not_again_and_again() -> None:
@@ -223,11 +225,11 @@ def test_another_epoch_is_another_worker() -> None:
     restarted = Publisher(epoch=2)
     (gap,) = view.apply_pic_events(restarted.segment_stored("a"), NOW_S).gaps
     assert gap.reason is GapReason.RESTARTED
-    assert (view.num_entries, view.num_claims, view.num_workers, view.needs_state()) == (0, 0, 0, {1})
+    assert (view.num_entries, view.num_claims, view.num_workers, view.needs_state()) == (0, 0, 0, ONLY_ONE)
     view.apply_state(restarted.state(segments=["a"]), NOW_S)
-    assert (segment_states(view, "a"), view.needs_state()) == ([STORED], frozenset())
+    assert (segment_states(view, "a"), view.needs_state()) == ([STORED], NOBODY)
     view.apply_kv_events([restarted.stored([30])], NOW_S)
-    assert (device_blocks(view, [30]), view.needs_state()) == ([1], frozenset())
+    assert (device_blocks(view, [30]), view.needs_state()) == ([1], NOBODY)
 
 
 def test_a_state_of_another_epoch_replaces_the_worker() -> None:
@@ -243,7 +245,7 @@ def test_a_receipt_of_another_epoch_tells_of_a_restart() -> None:
     dispatch = Dispatch(prompt([10]))
     dispatch.record(view)
     view.record_receipt(dispatch.plan(), dispatch.receipt(epoch=2), NOW_S)
-    assert (view.num_entries, view.num_workers, view.needs_state()) == (0, 0, {1})
+    assert (view.num_entries, view.num_workers, view.needs_state()) == (0, 0, ONLY_ONE)
     assert [gap.reason for gap in view.apply_kv_events([], NOW_S).gaps] == [GapReason.RESTARTED]
 
 
@@ -257,7 +259,7 @@ def test_events_that_a_receipt_names_must_come() -> None:
     view.expire(NOW_S + GRACE_S - 0.1)
     assert not view.needs_state()
     view.expire(NOW_S + GRACE_S + 1)
-    assert view.needs_state() == {1}
+    assert view.needs_state() == ONLY_ONE
     (gap,) = view.apply_kv_events([stored], NOW_S + GRACE_S + 1).gaps
     assert (gap.reason, gap.topic) == (GapReason.MISSING_TAIL, Topic.KV_EVENTS)
 
@@ -274,7 +276,7 @@ def test_a_decode_worker_holds_nothing() -> None:
     view.apply_state(events.state([entry(10, None)], card=round_card(1, role=Role.DECODE)), NOW_S)
     view.apply_kv_events([events.stored([11])], NOW_S)
     view.apply_pic_events(events.segment_stored("a"), NOW_S)
-    assert (view.worker_ids(), view.num_workers, view.num_entries) == ({1}, 0, 0)
+    assert (view.worker_ids(), view.num_workers, view.num_entries) == (ONLY_ONE, 0, 0)
     assert view.profiles() == ()
 
 
@@ -282,7 +284,7 @@ def test_events_of_unknown_workers_are_ignored() -> None:
     view, events = empty_view(), Publisher()
     assert view.apply_kv_events([events.stored([10])], NOW_S).num_ignored_events == 1
     assert view.apply_pic_events(events.segment_stored("a"), NOW_S).num_ignored_events == 1
-    assert (view.num_entries, view.worker_ids()) == (0, frozenset())
+    assert (view.num_entries, view.worker_ids()) == (0, NOBODY)
 
 
 def test_a_worker_beyond_the_bound_is_refused_and_leaves_no_trace() -> None:
