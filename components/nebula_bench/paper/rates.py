@@ -6,11 +6,14 @@ from nebula_bench.errors import CellError
 
 _CLOSE_ENOUGH = 0.004
 _TOO_FAR = 0.03
-_MAX_RUNS = 7
+_MAX_RUNS = 10
+_NEAR_SATURATION = 0.85
+_REACH_NEAR_SATURATION = 3.0
+_SATURATED = 0.985
 
 
 def find_rate(busy_at: Callable[[float], float], target: float, first_rate_per_s: float) -> float:
-    """The rate, of three digits, that brought `busy_at` nearest to `target`: within 0.4 points, or after seven runs.
+    """The rate, of three digits, that brought `busy_at` nearest to `target`: within 0.4 points, or after ten runs.
 
     Busy time grows almost in proportion to the rate until workers are saturated, so the first guesses follow the line
     through the origin; once there is a rate on each side, the place between them is taken that a straight line gives.
@@ -41,9 +44,13 @@ def _next_rate(low: tuple[float, float], high: tuple[float, float], target: floa
     low_rate, low_busy = low
     high_rate, high_busy = high
     if high_rate == float("inf"):
-        return low_rate * target / low_busy
-    share = (target - low_busy) / (high_busy - low_busy) if high_busy > low_busy else 0.5
-    # Near saturation the line is flat and a chord overshoots: never closer to an end than a tenth.
+        # Near saturation busy time grows ever more slowly, and the line through the origin would creep.
+        reach = _REACH_NEAR_SATURATION if low_busy > _NEAR_SATURATION else 1.0
+        return low_rate * (1 + reach * (target / low_busy - 1))
+    if high_busy > _SATURATED:
+        # How far beyond saturation it is cannot be seen.
+        return (low_rate + high_rate) / 2
+    share = (target - low_busy) / (high_busy - low_busy)
     return low_rate + (high_rate - low_rate) * min(max(share, 0.1), 0.9)
 
 
