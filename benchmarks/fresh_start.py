@@ -1,4 +1,4 @@
-"""Times the README's first command on a fresh clone with no virtual environment: `make serve`, then the printed curl.
+"""Times the README's commands on a fresh clone with no virtual environment: `make serve`, the printed curl, `make test`.
 
 Run it with the project's own Python: `.venv/bin/python benchmarks/fresh_start.py`. It clones the committed state into a
 temporary folder, so what is not committed does not count.
@@ -16,19 +16,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from nebula_bench.provenance import describe_commit, describe_machine
-from nebula_bench.results import Measurement, result_rows, update_rows
+from nebula_bench.provenance import describe_command, describe_commit, describe_machine
+from nebula_bench.results import Bar, Measurement, result_rows, update_rows
 
 _PROJECT = Path(__file__).resolve().parents[1]
 _RESULTS = _PROJECT / "benchmarks" / "results" / "serve.json"
 _SERVE_BUDGET_S = 1200
 _STOP_BUDGET_S = 30
+_TEST_BAR_S = 600.0
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--port", type=int, default=8765, help="port for the graph's frontend")
     arguments.add_argument("--results", type=Path, default=_RESULTS, help="file that takes the rows")
+    arguments.add_argument("--tests", action="store_true", help="time `make test` in the clone too")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "nebula"
@@ -37,12 +39,17 @@ def main() -> int:
         print(f"make setup: {setup_s:.0f} s")
         first_answer_s, answer = _time_first_answer(clone, options.port)
         print(f"make serve and the printed curl: {first_answer_s:.1f} s; it answered {answer!r}")
-    rows = result_rows(
-        (
+        measured = [
             Measurement(id="setup_s", value=round(setup_s, 1), unit="s"),
             Measurement(id="first_answer_s", value=round(first_answer_s, 1), unit="s"),
-        ),
-        command="python benchmarks/fresh_start.py",
+        ]
+        if options.tests:
+            test_s = _time_tests(clone)
+            print(f"make test: {test_s:.0f} s")
+            measured.append(Measurement(id="test_s", value=round(test_s, 1), unit="s", bar=Bar("<=", _TEST_BAR_S)))
+    rows = result_rows(
+        measured,
+        command=describe_command("python benchmarks/fresh_start.py", sys.argv[1:]),
         commit=describe_commit(_PROJECT),
         machine=describe_machine(),
     )
@@ -53,6 +60,13 @@ def main() -> int:
 def _time_setup(clone: Path) -> float:
     started_s = time.monotonic()
     subprocess.run(["make", "--silent", "setup"], cwd=clone, check=True, env=_bare_environment())
+    return time.monotonic() - started_s
+
+
+def _time_tests(clone: Path) -> float:
+    """Raises CalledProcessError when a test fails: such a time would say nothing."""
+    started_s = time.monotonic()
+    subprocess.run(["make", "--silent", "test", "ARGS=-q"], cwd=clone, check=True, env=_bare_environment())
     return time.monotonic() - started_s
 
 
