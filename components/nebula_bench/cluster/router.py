@@ -16,6 +16,7 @@ from nebula_router.errors import NoWorkerError, WorkerGoneError
 from nebula_router.request import RoutedRequest
 
 _MEMBERSHIP_PERIOD_S = 0.1
+_SPLIT_PERIOD_S = 0.2
 
 
 class Router:
@@ -58,6 +59,21 @@ class Router:
             wanted = (self._live.keys() - self._known) | (self._policy.needs_state() & self._live.keys())
             for worker_id in sorted(wanted - self._fetching):
                 self._env.process(self._repair(self._live[worker_id]))
+
+    def control_split(self) -> Waiting[None]:
+        """For ever: tells workers how to divide their stores, as `SplitControl` does; no such message is lost here."""
+        told: dict[PrefillWorker, float] = {}
+        while True:
+            prefix_ratio = self._policy.prefix_ratio()
+            for worker in self._live.values():
+                if prefix_ratio is not None and told.get(worker) != prefix_ratio:
+                    told[worker] = prefix_ratio
+                    self._env.process(self._tell_split(worker, prefix_ratio))
+            yield self._env.timeout(_SPLIT_PERIOD_S)
+
+    def _tell_split(self, worker: PrefillWorker, prefix_ratio: float) -> Waiting[None]:
+        yield self._network.message()
+        worker.set_split(prefix_ratio)
 
     def _repair(self, worker: PrefillWorker) -> Waiting[None]:
         self._fetching.add(worker.worker_id)

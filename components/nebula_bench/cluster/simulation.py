@@ -73,6 +73,7 @@ class Simulation:
         """Sends the trace's requests in order, at Poisson times."""
         self._router.add_first_workers()
         self._env.process(self._router.watch())
+        self._env.process(self._router.control_split())
         for crash in self._cluster.crashes:
             self._env.process(self._crash(crash))
         outcomes: list[Outcome] = []

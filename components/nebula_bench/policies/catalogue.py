@@ -43,6 +43,7 @@ POLICIES: Mapping[str, PolicyFactory] = MappingProxyType(
         "nebula_local": _nebula(remote_reuse=False, parallel_prefill=False),
         "nebula_no_join": _nebula(join=False),
         "nebula_no_parallel": _nebula(parallel_prefill=False),
+        "nebula_fixed_split": _nebula(split="fixed"),
         # Other accounting under the same planner.
         "nebula_optimistic": _nebula(OptimisticView, ttl_s=_FOR_EVER_S),
         "nebula_event_driven": _nebula(EventDrivenView),

@@ -38,10 +38,13 @@ class NebulaPolicy(Policy):
         self.state.view.begin_state(worker_id)
 
     def apply_kv_events(self, events: Sequence[WorkerKvEvent], now_s: float) -> None:
-        self.state.view.apply_kv_events(events, now_s)
+        self.state.apply_kv_events(events, now_s)
 
     def apply_pic_events(self, events: WorkerPicEvents, now_s: float) -> None:
-        self.state.view.apply_pic_events(events, now_s)
+        self.state.apply_pic_events(events, now_s)
+
+    def prefix_ratio(self) -> float | None:
+        return None if self.state.split is None else self.state.split.prefix_ratio
 
     def place(self, request: RoutedRequest, *, excluded: frozenset[WorkerId], attempt: int, now_s: float) -> Placement:
         decided = self.state.decide(request, excluded=excluded, attempt=attempt, now_s=now_s)

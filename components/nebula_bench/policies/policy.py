@@ -80,6 +80,10 @@ class Policy:
     def apply_pic_events(self, events: WorkerPicEvents, now_s: float) -> None:
         """Blocks or segments entered or left a store."""
 
+    def prefix_ratio(self) -> float | None:
+        """How the workers are to divide their stores now; None to leave it to their own settings."""
+        return None
+
     # ---- requests ----
 
     def place(self, request: RoutedRequest, *, excluded: frozenset[WorkerId], attempt: int, now_s: float) -> Placement:
