@@ -118,7 +118,7 @@ class Simulation:
         config = self._policy.engine_config(make_engine_config(settings, costs, card))
         parts = WorkerParts(
             card=card,
-            engine=SimEngine(config, step_cost, costs.load),
+            engine=SimEngine(config, step_cost, costs.load, self._policy.make_store(config)),
             noise=noise,
             cutter=PromptCutter(
                 config=self._cutter,

@@ -7,7 +7,7 @@ from nebula_bench.cluster.settings import ClusterSettings
 from nebula_bench.errors import CellError
 from nebula_bench.policies.accounting import EventDrivenView, OptimisticView, PredictedView
 from nebula_bench.policies.dynamo_kv import DynamoKvPolicy, DynamoKvPrefixPolicy
-from nebula_bench.policies.nebula import NebulaPolicy
+from nebula_bench.policies.nebula import NebulaPolicy, OneOrderPolicy
 from nebula_bench.policies.oracle import OmniscientPolicy, OraclePolicy
 from nebula_bench.policies.policy import Policy
 from nebula_bench.policies.prefix_pool import PrefixPoolOnlyPolicy, PrefixPoolPolicy
@@ -23,10 +23,12 @@ _FOR_EVER_S = 600.0
 _PREDICTED_TTL_S = 5.0
 
 
-def _nebula(view: type[ClusterView] | None = None, **router: object) -> PolicyFactory:
+def _nebula(
+    view: type[ClusterView] | None = None, policy_type: type[NebulaPolicy] = NebulaPolicy, **router: object
+) -> PolicyFactory:
     def make(cluster: ClusterSettings, cutter: CutterConfig, seed: int) -> Policy:
         settings = cluster.router.model_copy(update=router)
-        policy = NebulaPolicy(settings, cutter)
+        policy = policy_type(settings, cutter)
         if view is not None:
             policy.state.view = view(
                 max_entries=settings.max_index_entries, max_holders=settings.max_workers, ttl_s=settings.ttl_s
@@ -43,7 +45,9 @@ POLICIES: Mapping[str, PolicyFactory] = MappingProxyType(
         "nebula_local": _nebula(remote_reuse=False, parallel_prefill=False),
         "nebula_no_join": _nebula(join=False),
         "nebula_no_parallel": _nebula(parallel_prefill=False),
+        # Other ways to divide the stores.
         "nebula_fixed_split": _nebula(split="fixed"),
+        "nebula_one_lru": _nebula(policy_type=OneOrderPolicy, split="fixed"),
         # Other accounting under the same planner.
         "nebula_optimistic": _nebula(OptimisticView, ttl_s=_FOR_EVER_S),
         "nebula_event_driven": _nebula(EventDrivenView),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from nebula_bench.policies.one_order_store import OneOrderStore
 from nebula_bench.policies.policy import Placement, Policy
 from nebula_protocol.card import WorkerCard
 from nebula_protocol.cutting import CutterConfig
@@ -14,6 +15,8 @@ from nebula_protocol.tokens import TokenArray
 from nebula_router.decide import Decided, HelperDispatch, RouterState
 from nebula_router.request import RoutedRequest
 from nebula_router.settings import RouterSettings
+from pic_worker.core.engine_config import EngineConfig
+from pic_worker.core.store import TwoClassStore
 
 
 class NebulaPolicy(Policy):
@@ -70,6 +73,14 @@ class NebulaPolicy(Policy):
 
     def record_helper_failure(self, helper: HelperDispatch, now_s: float) -> None:
         self.state.record_helper_failure(helper, now_s)
+
+
+class OneOrderPolicy(NebulaPolicy):
+    """In front of workers whose stores know no classes; to be used with a fixed split, which they ignore."""
+
+    @classmethod
+    def make_store(cls, config: EngineConfig) -> TwoClassStore:
+        return OneOrderStore(capacity_tokens=config.store_capacity_tokens, block_size_tokens=config.block_size_tokens)
 
 
 def refuse_salt(tokens: TokenArray, block_size_tokens: int, lineage: str) -> HashArray:

@@ -17,6 +17,7 @@ from nebula_router.request import RoutedRequest
 from pic_worker.adapters.sim.costs import SimCosts
 from pic_worker.core.effects import FetchCommand
 from pic_worker.core.engine_config import EngineConfig
+from pic_worker.core.store import TwoClassStore
 from pic_worker.settings import WorkerSettings
 
 
@@ -59,6 +60,11 @@ class Policy:
     def engine_config(cls, base: EngineConfig) -> EngineConfig:
         """How its workers' engines differ from what their settings say."""
         return base
+
+    @classmethod
+    def make_store(cls, config: EngineConfig) -> TwoClassStore | None:
+        """A store of another kind for each of its workers; None for the usual one."""
+        return None
 
     # ---- workers ----
 

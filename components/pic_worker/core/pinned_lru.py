@@ -31,6 +31,10 @@ class PinnedLru(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         return iter(self._size_tokens)
 
+    def oldest(self) -> K | None:
+        """The one that would be evicted first; None where all that is left is pinned."""
+        return next(iter(self._idle), None)
+
     def touch_or_absent(self, keys: Iterable[K]) -> list[K]:
         """Makes those of `keys` that are here the most recently used; returns the others."""
         sizes, idle = self._size_tokens, self._idle

@@ -1,7 +1,6 @@
 """The engine as a state machine: requests in, timed steps and evidence out."""
 
 from collections import deque
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from nebula_protocol.ids import RequestId, SegmentHash
@@ -14,6 +13,7 @@ from pic_worker.core.device_pool import DevicePool
 from pic_worker.core.effects import Effects, FetchCommand, FinishedPrefill, TicketId
 from pic_worker.core.engine_config import EngineConfig
 from pic_worker.core.engine_request import EngineRequest, HelperRequest
+from pic_worker.core.engine_stats import EngineStats
 from pic_worker.core.errors import DuplicateRequestError, NoStepError, PromptRefusedError
 from pic_worker.core.event_log import EventLog, StateSnapshot
 from pic_worker.core.helper_prefill import HelperPrefill
@@ -27,24 +27,6 @@ from pic_worker.core.segment_source import SegmentSource
 from pic_worker.core.step_cost import LoadCost, StepCost
 from pic_worker.core.step_plan import StepPlan, StepShare, Turn
 from pic_worker.core.store import TwoClassStore
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Gauges of one moment."""
-
-    num_waiting: int
-    num_running: int
-    num_helpers: int
-    num_held: int
-    """Prompts that wait to be pulled."""
-    num_segments_in_flight: int
-    """Segments that live requests here will store."""
-    device_held_blocks: int
-    device_cached_blocks: int
-    store_prefix_tokens: int
-    store_segment_tokens: int
-    store_pinned_tokens: int
 
 
 class _Hold(NamedTuple):
@@ -69,11 +51,17 @@ class SimEngine:
     `advance` and ask again. It carries out the `Effects` of every call before the next call.
     """
 
-    def __init__(self, config: EngineConfig, step_cost: StepCost, load_cost: LoadCost) -> None:
+    def __init__(
+        self, config: EngineConfig, step_cost: StepCost, load_cost: LoadCost, store: TwoClassStore | None = None
+    ) -> None:
+        """
+        Args:
+            store: an empty one of another kind; by default as `config` says.
+        """
         self._config = config
         self._step_cost = step_cost
         self._log = EventLog(config.worker.dp_rank)
-        self._store = TwoClassStore(
+        self._store = store or TwoClassStore(
             capacity_tokens=config.store_capacity_tokens,
             prefix_ratio=config.prefix_ratio,
             block_size_tokens=config.block_size_tokens,
