@@ -16,7 +16,16 @@ from nebula_bench.paper.main_table import MainTable, find_rates, run_table
 from nebula_bench.paper.part import Part
 from nebula_bench.paper.recovery import MODEL as RECOVERY_MODEL
 from nebula_bench.paper.recovery import WorkloadRecovery, measure_recovery
-from nebula_bench.paper.rows import accounting_rows, agreement_rows, main_rows, recovery_rows, sweep_rows
+from nebula_bench.paper.rows import (
+    accounting_rows,
+    agreement_rows,
+    main_rows,
+    recovery_rows,
+    split_rows,
+    sweep_rows,
+    window_rows,
+)
+from nebula_bench.paper.split import Division, WindowSpread, measure_divisions, measure_windows
 from nebula_bench.policies.catalogue import BASELINES
 from nebula_bench.results import Measurement
 
@@ -34,6 +43,8 @@ class Findings:
     recoveries: list[WorkloadRecovery] = field(default_factory=list)
     invalid: list[ErrorReduction] = field(default_factory=list)
     repeated: list[ErrorReduction] = field(default_factory=list)
+    divisions: list[Division] = field(default_factory=list)
+    windows: list[WindowSpread] = field(default_factory=list)
     agreements: dict[str, Agreement] = field(default_factory=dict)
 
 
@@ -103,6 +114,10 @@ class Comparison:
                 findings.invalid = invalid_hit_reductions(scope, self._cells, self._on_finished)
                 findings.repeated = repeated_reductions(scope, self._cells, self._on_finished)
                 findings.rows += accounting_rows(findings.invalid, findings.repeated)
+            case Part.SPLIT:
+                findings.divisions = measure_divisions(self._scope, self._cells, self._on_finished)
+                findings.windows = measure_windows(self._scope, self._cells, self._on_finished)
+                findings.rows += [*split_rows(findings.divisions), *window_rows(findings.windows)]
             case Part.DYNAMO:
                 findings.agreements = self._agree()
                 findings.rows += agreement_rows(findings.agreements)

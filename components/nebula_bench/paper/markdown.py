@@ -6,6 +6,7 @@ from nebula_bench.paper.accounting import ErrorReduction
 from nebula_bench.paper.grid import BOUND, FARTHER_BOUND, OURS
 from nebula_bench.paper.main_table import MainTable
 from nebula_bench.paper.rows import PAPER
+from nebula_bench.paper.split import Division
 from nebula_bench.policies.catalogue import BASELINES
 from nebula_bench.results import Measurement
 
@@ -39,6 +40,21 @@ def accounting_markdown(title: str, reductions: Sequence[ErrorReduction]) -> str
     lines = [f"| {title} | setting | other view | ours |", "|-|-|-|-|"]
     for one in reductions:
         lines.append(f"| {one.workload} | {one.setting} | {one.other_ratio:.2%} | {one.our_ratio:.3%} |")
+    return "\n".join(lines) + "\n"
+
+
+def split_markdown(divisions: Sequence[Division]) -> str:
+    """Hit ratios in percent, and the change of the median TTFT."""
+    lines = [
+        "| workload | store, tokens | one order | halves | best fixed | ours | TTFT to one order | to halves |",
+        "|-|-|-|-|-|-|-|-|",
+    ]
+    for one in divisions:
+        ratios = (one.one_lru.hit_ratio, one.halves.hit_ratio, one.best_static_hit_ratio, one.ours.hit_ratio)
+        lines.append(
+            f"| {one.workload} | {one.capacity_tokens:,} | {' | '.join(f'{ratio:.1%}' for ratio in ratios)} | "
+            f"{one.ttft_ratio_to(one.one_lru):+.1%} | {one.ttft_ratio_to(one.halves):+.1%} |"
+        )
     return "\n".join(lines) + "\n"
 
 

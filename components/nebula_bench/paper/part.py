@@ -12,5 +12,7 @@ class Part(StrEnum):
     """Recovered share and gap to the ideal hit ratio."""
     ACCOUNTING = "accounting"
     """Invalid hits and repeated computation."""
+    SPLIT = "split"
+    """The stores' division against one order, halves and the best fixed division; the window."""
     DYNAMO = "dynamo"
     """Agreement with Dynamo's own replay."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from nebula_bench.errors import ResultsError
 from nebula_bench.paper.comparison import Findings
 from nebula_bench.paper.grid import LOADS
-from nebula_bench.paper.markdown import accounting_markdown, cells_markdown, rows_markdown
+from nebula_bench.paper.markdown import accounting_markdown, cells_markdown, rows_markdown, split_markdown
 
 
 def write_report(findings: Findings, folder: Path) -> None:
@@ -29,6 +29,8 @@ def _markdown(findings: Findings) -> str:
         parts += [f"![{load:.0%} load](load{load * 100:.0f}.png)\n" for load in LOADS]
     if findings.sweep:
         parts.append("![Reduction over load](sweep.png)\n")
+    if findings.divisions:
+        parts.append(split_markdown(findings.divisions))
     if findings.invalid:
         parts.append(accounting_markdown("invalid hits, of prompt tokens", findings.invalid))
     if findings.repeated:

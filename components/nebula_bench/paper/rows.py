@@ -1,18 +1,27 @@
 """The table's figures as rows with bars."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from nebula_bench.paper.accounting import ErrorReduction
 from nebula_bench.paper.dynamo_agreement import Agreement
 from nebula_bench.paper.grid import BOUND, FARTHER_BOUND
 from nebula_bench.paper.main_table import MainTable
 from nebula_bench.paper.recovery import WorkloadRecovery
+from nebula_bench.paper.split import RATES_PER_S, Division, WindowSpread, most_telling
 from nebula_bench.results import Bar, Measurement
 
 PAPER = {
     "ttft_reduction": "61.4 %",
     "recovered_share": "76.1 % of all missed",
     "ideal_gap": "10.6 to 56.7 points for PIC workers behind a prefix router",
+    "split_ragpulse48_hit_over_lru": "+4.32 points",
+    "split_ragpulse48_hit_over_halves": "+4.88 points",
+    "split_ragpulse48_ttft_over_lru": "-11.5 %",
+    "split_ragpulse48_ttft_over_halves": "-14.7 %",
+    "split_chatdev12_hit_over_lru": "+5.48 points",
+    "split_chatdev12_hit_over_halves": "+7.37 points",
+    "window_spread": "within 1 ms",
     "invalid_hit_reduction_ragpulse": "98.4 %",
     "invalid_hit_reduction_tau_retail": "100 %",
     "repeated_reduction_ragpulse": "96.1 %",
@@ -28,8 +37,28 @@ _MIN_RECOVERED_SHARE = 0.95
 _MAX_GAP_RATIO = 0.5
 _MIN_INVALID_REDUCTION = 0.99
 _MIN_REPEATED_REDUCTION = 0.97
+_MAX_OFF_BEST_POINTS = 0.5
+_MAX_WORSE_POINTS = 0.3
+_MAX_WORSE_TTFT_RATIO = 0.01
+_MAX_WINDOW_MS = 1.0
 _MAX_HIT_POINTS = 2.0
 _MAX_TTFT_RATIO = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class _SplitBars:
+    """What the paper gains: points of hit ratio, and change of the median TTFT where it reports one."""
+
+    lru_points: float
+    halves_points: float
+    lru_ttft_ratio: float | None = None
+    halves_ttft_ratio: float | None = None
+
+
+_SPLIT_BARS = {
+    "ragpulse": _SplitBars(4.32, 4.88, -0.115, -0.147),
+    "chatdev": _SplitBars(5.48, 7.37),
+}
 
 
 def main_rows(table: MainTable, loads: Sequence[float]) -> Iterator[Measurement]:
@@ -69,12 +98,47 @@ def accounting_rows(invalid: Sequence[ErrorReduction], repeated: Sequence[ErrorR
         yield _at_least(f"repeated_reduction_{one.workload}", one.reduction, _MIN_REPEATED_REDUCTION)
 
 
+def split_rows(divisions: Sequence[Division]) -> Iterator[Measurement]:
+    """The paper's two cells at the capacity where dividing matters most, and the worst of all cells."""
+    for workload, bars in _SPLIT_BARS.items():
+        if not any(division.workload == workload for division in divisions):
+            continue
+        best = most_telling(divisions, workload)
+        name = f"split_{workload}{RATES_PER_S[workload]:.0f}"
+        yield _points(f"{name}_hit_over_lru", best.hit_points_over(best.one_lru), Bar(">=", bars.lru_points))
+        yield _points(f"{name}_hit_over_halves", best.hit_points_over(best.halves), Bar(">=", bars.halves_points))
+        yield _ttft(f"{name}_ttft_over_lru", best.ttft_ratio_to(best.one_lru), bars.lru_ttft_ratio)
+        yield _ttft(f"{name}_ttft_over_halves", best.ttft_ratio_to(best.halves), bars.halves_ttft_ratio)
+    off_best = max((one.best_static_hit_ratio - one.ours.hit_ratio) * 100 for one in divisions)
+    yield _points("split_off_best_static", off_best, Bar("<=", _MAX_OFF_BEST_POINTS))
+    others = [(one, other) for one in divisions for other in (one.one_lru, one.halves)]
+    yield _points(
+        "split_worst_hit", min(one.hit_points_over(other) for one, other in others), Bar(">=", -_MAX_WORSE_POINTS)
+    )
+    yield _ttft("split_worst_ttft", max(one.ttft_ratio_to(other) for one, other in others), _MAX_WORSE_TTFT_RATIO)
+
+
+def window_rows(spreads: Sequence[WindowSpread]) -> Iterator[Measurement]:
+    """The workload in which the default window loses most."""
+    lost_ms = max(spread.lost_ms for spread in spreads)
+    yield Measurement(id="window_spread", value=lost_ms, unit="ms", bar=Bar("<=", _MAX_WINDOW_MS))
+
+
 def agreement_rows(agreements: Mapping[str, Agreement]) -> Iterator[Measurement]:
     """The worst over the workloads."""
     hit_points = max(one.hit_points for one in agreements.values())
     ttft_ratio = max(one.ttft_ratio for one in agreements.values())
     yield Measurement(id="dynamo_agreement_hit", value=hit_points, unit="points", bar=Bar("<=", _MAX_HIT_POINTS))
     yield Measurement(id="dynamo_agreement_ttft", value=ttft_ratio, unit="ratio", bar=Bar("<=", _MAX_TTFT_RATIO))
+
+
+def _points(name: str, value: float, bar: Bar) -> Measurement:
+    return Measurement(id=name, value=value, unit="points", bar=bar)
+
+
+def _ttft(name: str, ratio: float, bar: float | None) -> Measurement:
+    """Change of a median TTFT; negative is faster."""
+    return Measurement(id=name, value=ratio, unit="ratio", bar=None if bar is None else Bar("<=", bar))
 
 
 def _at_least(name: str, value: float, bar: float | None) -> Measurement:
