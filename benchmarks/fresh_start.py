@@ -1,4 +1,4 @@
-"""Times the README's commands on a fresh clone with no virtual environment: `make serve`, the printed curl, `make test`.
+"""Times the README's commands on a fresh clone with no venv: `make serve`, the printed curl, `make test`.
 
 Run it with the project's own Python: `.venv/bin/python benchmarks/fresh_start.py`. It clones the committed state into a
 temporary folder, so what is not committed does not count.

@@ -44,8 +44,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_collection() -> Generator[None, object, object]:
     """Collects without garbage collection.
 
-    A finalizer that runs while CPython 3.11 converts a syntax tree can end the run with "AST constructor recursion depth
-    mismatch"; collecting parses every test file.
+    A finalizer that runs while CPython 3.11 converts a syntax tree can end the run with "AST constructor recursion
+    depth mismatch"; collecting parses every test file.
     """
     gc.disable()
     try:
