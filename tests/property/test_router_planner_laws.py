@@ -159,8 +159,8 @@ def test_a_hit_at_a_worker_never_raises_its_estimate(case: PlacementCase, data: 
     index = data.draw(st.integers(0, len(case.layout.segments) - 1))
     case = without_neighbours(case)
     better = replace(case, states={**case.states, (index, 1): STORED})
-    # What to copy or wait for is chosen among the beginnings of one order of the segments. A hit changes that order, and
-    # where segments of a few tokens decide, the best beginning may then be worse by microseconds.
+    # What to copy or wait for is chosen among the beginnings of one order of the segments. A hit changes that order,
+    # and where segments of a few tokens decide, the best beginning may then be worse by microseconds.
     assert score(better) <= score(case) * 1.001
 
 
