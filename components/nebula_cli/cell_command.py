@@ -22,6 +22,9 @@ Seed = Annotated[int, typer.Option(help="Of the arrival times and of the noise."
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N requests of the trace.", show_default="all")]
 Warmup = Annotated[int, typer.Option(help="The first N of them do not count in the statistics.")]
 OutputTokens = Annotated[int, typer.Option(help="Of each request; from 2 on a decode worker pulls the prompt.")]
+ClosedLoop = Annotated[
+    bool, typer.Option("--closed-loop", help="A session's next request waits for the answer to the one before.")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -41,12 +44,13 @@ def cell(
     limit: Limit = None,
     warmup: Warmup = 0,
     output_tokens: OutputTokens = 1,
+    closed_loop: ClosedLoop = False,
     overrides: Overrides = None,
     data: Data = _DATA,
     json_file: JsonFile = None,
 ) -> None:
     """Run one policy on one workload in virtual time."""
-    settings = _cell_values(workload, rate, model, seed, limit, warmup, output_tokens, overrides)
+    settings = _cell_values(workload, rate, model, limit, overrides, seed, warmup, output_tokens, closed_loop)
     _run([policy], settings, data, json_file)
 
 
@@ -61,6 +65,7 @@ def compare(
     limit: Limit = None,
     warmup: Warmup = 0,
     output_tokens: OutputTokens = 1,
+    closed_loop: ClosedLoop = False,
     overrides: Overrides = None,
     data: Data = _DATA,
     json_file: JsonFile = None,
@@ -68,7 +73,7 @@ def compare(
     """Run several policies on one workload in virtual time, all with the same arrivals and noise."""
     from nebula_bench.policies.catalogue import POLICIES
 
-    settings = _cell_values(workload, rate, model, seed, limit, warmup, output_tokens, overrides)
+    settings = _cell_values(workload, rate, model, limit, overrides, seed, warmup, output_tokens, closed_loop)
     _run(policy or list(POLICIES), settings, data, json_file)
 
 
@@ -96,11 +101,12 @@ def _cell_values(
     workload: str,
     rate: float,
     model: str,
-    seed: int,
     limit: int | None,
+    overrides: Sequence[str] | None,
+    seed: int,
     warmup: int,
     output_tokens: int,
-    overrides: Sequence[str] | None,
+    closed_loop: bool,
 ) -> dict[str, object]:
     """
     Raises:
@@ -114,7 +120,13 @@ def _cell_values(
     for override in overrides or ():
         _override(defaults, override)
     cluster = make_settings(ClusterSettings, **defaults)
-    load = {"rate_per_s": rate, "seed": seed, "warmup_requests": warmup, "output_tokens": output_tokens}
+    load = {
+        "rate_per_s": rate,
+        "seed": seed,
+        "warmup_requests": warmup,
+        "output_tokens": output_tokens,
+        "closed_loop": closed_loop,
+    }
     return {"workload": workload, "load": load, "limit": limit, "cluster": cluster}
 
 

@@ -81,3 +81,5 @@ class LoadSettings(BaseModel):
     """The first requests, left out of every statistic."""
     output_tokens: int = Field(default=1, ge=1)
     """Of each request; from the second on a decode worker makes them."""
+    closed_loop: bool = False
+    """A request waits in its client until the one before it in the same session is answered; its TTFT begins then."""

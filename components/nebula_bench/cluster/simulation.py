@@ -95,16 +95,28 @@ class Simulation:
         prompts = PromptMaker(self._load.output_tokens)
         arrivals_s = poisson_arrivals_s(len(trace), self._load.rate_per_s, self._load.seed).tolist()
         running: list[simpy.Process] = []
+        last_of_session: dict[str, simpy.Process] = {}
         for position, (traced, arrival_s) in enumerate(zip(trace, arrivals_s, strict=True)):
             yield self._env.timeout(arrival_s - self._env.now)
             outcome = Outcome(position, self._env.now)
             outcomes.append(outcome)
-            running.append(self._env.process(self._serve(prompts, traced, outcome, on_finished)))
+            before = last_of_session.get(traced.session) if self._load.closed_loop else None
+            process = self._env.process(self._serve(prompts, traced, outcome, before, on_finished))
+            last_of_session[traced.session] = process
+            running.append(process)
         yield from running
 
     def _serve(
-        self, prompts: PromptMaker, traced: TraceRequest, outcome: Outcome, on_finished: Callable[[Outcome], None]
+        self,
+        prompts: PromptMaker,
+        traced: TraceRequest,
+        outcome: Outcome,
+        before: simpy.Process | None,
+        on_finished: Callable[[Outcome], None],
     ) -> Waiting[None]:
+        if before is not None and before.is_alive:
+            yield before
+            outcome.arrived_at_s = self._env.now
         yield from self._router.serve(prompts.routed_request(traced), outcome)
         on_finished(outcome)
 

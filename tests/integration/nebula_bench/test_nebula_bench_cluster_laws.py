@@ -1,5 +1,7 @@
 """Laws of the virtual cluster that hold whatever the policy."""
 
+from itertools import pairwise
+
 import pytest
 from support.small_traces import dialog_trace, request, retrieval_trace
 
@@ -130,6 +132,18 @@ def test_a_decode_worker_pulls_the_prompt_from_the_second_token_on() -> None:
     # At least: the first prompt's prefill, its transfer (floor and bytes), and its own prefill, less the head start.
     pulled_s = worker.link.floor_s + kv_bytes / worker.link.bytes_per_s
     assert second > 2 * alone / 1000 + pulled_s - 0.01
+
+
+def test_in_a_closed_loop_no_turn_is_sent_before_the_last_one_is_answered() -> None:
+    trace = dialog_trace(num_sessions=2, num_turns=5)
+    settings = cell("nebula_no_parallel", rate_per_s=1000.0)
+    load = LoadSettings(rate_per_s=1000.0, closed_loop=True)
+    outcomes = run_record(settings.model_copy(update={"load": load}), trace).outcomes
+    for session in ("0", "1"):
+        turns = [outcome for outcome, traced in zip(outcomes, trace, strict=True) if traced.session == session]
+        for before, after in pairwise(turns):
+            assert before.first_token_at_s is not None
+            assert after.arrived_at_s >= before.first_token_at_s
 
 
 def test_what_is_computed_again_although_the_router_could_not_know_is_repeated() -> None:
