@@ -6,6 +6,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=search looks for new ones.
+# No deadline: on cores shared with others an example may take any time.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 SHARED_VARIABLE = "NEBULA_SHARED"
 WITHOUT_SHARED = f"{SHARED_VARIABLE} does not name the folder of workload traces"
