@@ -16,10 +16,10 @@ _TOLERANCE = 0.0005
 """Splits whose saved time differs by no more than this share of all prefill time are equally good."""
 _MIN_GAIN = 0.001
 """Less than this share of all prefill time is not worth a move."""
-_MARGIN_BETWEEN = 1 / 3
+_MARGIN = 1 / 3
 """How far to keep from an end of the best splits behind which less is saved, as a share of their width."""
-_MARGIN_BESIDE = 0.9
-"""The same where the other end is the end of the range: that class earns nothing even without any room."""
+_MARGIN_OF_USELESS_ROOM = 0.9
+"""The same where the other class is known to earn nothing with all its present room, nor without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +153,19 @@ class SplitController:
         if not best.first <= present <= best.last and best.gain_ratio < _MIN_GAIN:
             return
         most = _MAX_MOVE_PER_REQUEST * self._window_requests
-        step = min(max(_target(best, present) / NUM_STEPS - self._prefix_ratio, -most), most)
+        step = min(max(self._target(best, present) / NUM_STEPS - self._prefix_ratio, -most), most)
         if step:
             self._prefix_ratio += step
             self._last_move = SplitMove(self._prefix_ratio, best.gain_ratio, self._num_requests)
 
-
-def _target(best: BestSplits, present: float) -> float:
-    """The nearest of the best splits that keeps off their ends, in steps."""
-    falls_below, falls_above = best.first > 0, best.last < NUM_STEPS
-    margin = (best.last - best.first) * (_MARGIN_BETWEEN if falls_below and falls_above else _MARGIN_BESIDE)
-    lowest = best.first + margin * falls_below
-    highest = best.last - margin * falls_above
-    return min(max(present, lowest), highest)
+    def _target(self, best: BestSplits, present: float) -> float:
+        """The nearest of the best splits that keeps off their ends, in steps."""
+        width = best.last - best.first
+        lowest, highest = float(best.first), float(best.last)
+        if best.first > 0:
+            is_useless = best.last == NUM_STEPS and self._classes.knows_segments(self._prefix_ratio)
+            lowest += width * (_MARGIN_OF_USELESS_ROOM if is_useless else _MARGIN)
+        if best.last < NUM_STEPS:
+            is_useless = best.first == 0 and self._classes.knows_blocks(self._prefix_ratio)
+            highest -= width * (_MARGIN_OF_USELESS_ROOM if is_useless else _MARGIN)
+        return min(max(present, lowest), highest)

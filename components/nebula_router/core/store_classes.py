@@ -32,6 +32,13 @@ class StoreClasses:
         self.blocks.set_room(store_tokens=room.store_tokens, most_tokens=room.store_tokens + room.device_tokens)
         self.segments.set_room(store_tokens=room.store_tokens, most_tokens=room.store_tokens)
 
+    def knows_blocks(self, prefix_ratio: float) -> bool:
+        """Whether blocks were followed down to the depth of the room that is theirs at this split."""
+        return self.blocks.wanted_tokens >= self.room.device_tokens + self.room.store_tokens * prefix_ratio
+
+    def knows_segments(self, prefix_ratio: float) -> bool:
+        return self.segments.wanted_tokens >= self.room.store_tokens * (1 - prefix_ratio)
+
     def record_lost(self, lost: LostEntry, prefix_ratio: float) -> None:
         """Entries left the last cache that had them. Only those that room was lacking for become ghosts."""
         match lost:
