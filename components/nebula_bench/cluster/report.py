@@ -29,7 +29,7 @@ _COLUMNS: tuple[tuple[str, Callable[[CellResult], str]], ...] = (
     ("err.", lambda cell: str(cell.summary.num_errors)),
 )
 
-WIDTH = 150
+WIDTH = 160
 """Columns of text that the table of cells needs."""
 
 CAPTION = (
@@ -45,6 +45,7 @@ def render_cells(cells: Sequence[CellResult]) -> Table:
     first = cells[0]
     title = f"{first.workload}, {first.model}, {first.rate_per_s:g}/s, {first.summary.num_requests} requests"
     table = Table("policy", *(name for name, _ in _COLUMNS), title=title, caption=CAPTION, pad_edge=False)
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for cell in cells:
