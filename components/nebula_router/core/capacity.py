@@ -6,16 +6,18 @@ from nebula_router.core.evidence import LostEntry
 from nebula_router.core.prefix_runs import PrefixRun, find_runs
 from nebula_router.core.prompt_use import PromptUse
 from nebula_router.core.reuse_price import ReusePrice
-from nebula_router.core.split_curve import NUM_STEPS, BestSplits, SplitCurve, step_from, step_until
+from nebula_router.core.split_curve import NUM_STEPS, BestSplits, RequestCurve, SplitCurve, step_from, step_until
 from nebula_router.core.store_classes import SegmentRoom, StoreClasses
 from nebula_router.core.store_room import StoreRoom
 
-_HORIZON_REQUESTS = 512.0
+_HORIZON_REQUESTS = 256.0
 _MAX_MOVE_PER_REQUEST = 0.1 / 32
 _TOLERANCE = 0.0005
 """Splits whose saved time differs by no more than this share of all prefill time are equally good."""
 _MIN_GAIN = 0.001
 """Less than this share of all prefill time is not worth a move."""
+_MIN_ERRORS = 2.0
+"""Less than so many standard errors may be chance."""
 _MARGIN = 1 / 3
 """How far to keep from an end of the best splits behind which less is saved, as a share of their width."""
 _MARGIN_OF_USELESS_ROOM = 0.9
@@ -63,8 +65,9 @@ class SplitController:
     segments have. So the top of the curve is the best static split, up to noise and change.
 
     Requests fade over some hundreds. Splits that differ by less than a tolerance are equally good, and among them the
-    split stays where it is, except that it keeps off an end behind which the curve falls. A move is bounded per
-    request. What is learned does not depend on where the split stands, so the loop cannot swing.
+    split stays where it is, except that it keeps off an end behind which the curve falls. From elsewhere it moves to
+    them when the gain is more than chance. A move is bounded per request. What is learned does not depend on where the
+    split stands, so the loop cannot swing.
 
     O(blocks / 8 + segments) per request; memory is bounded by `max_entries` for each class.
     """
@@ -104,17 +107,20 @@ class SplitController:
         """Learns from a prompt that was prefilled, and moves the split when a window is full."""
         if self._price is None or not self._classes.room.store_tokens:
             return NO_GHOST_HITS
+        curve = RequestCurve(self._price.compute_s(0, use.num_tokens))
         runs = find_runs(self._classes.blocks, use)
-        self._curve.begin_request(self._price.compute_s(0, use.num_tokens))
-        hits = self._add(self._price, runs, self._classes.segment_rooms(use))
+        hits = self._fill(curve, self._price, runs, self._classes.segment_rooms(use))
+        self._curve.add(curve)
         self._classes.record_use(use)
         self._num_requests += 1
         if self._num_requests % self._window_requests == 0:
             self._move()
         return hits
 
-    def _add(self, price: ReusePrice, runs: list[PrefixRun], segments: list[SegmentRoom]) -> GhostHits:
-        curve, room, spared = self._curve, self._classes.room, _Spared()
+    def _fill(
+        self, curve: RequestCurve, price: ReusePrice, runs: list[PrefixRun], segments: list[SegmentRoom]
+    ) -> GhostHits:
+        room, spared = self._classes.room, _Spared()
         stepped = [(run, step_from(run.room_tokens - room.device_tokens, room.store_tokens)) for run in runs]
         for run, from_step in stepped:
             curve.add_prefix(from_step, price.compute_s(run.start, run.end))
@@ -150,7 +156,8 @@ class SplitController:
     def _move(self) -> None:
         best = self._curve.best_splits(self._prefix_ratio, tolerance=_TOLERANCE)
         present = self._prefix_ratio * NUM_STEPS
-        if not best.first <= present <= best.last and best.gain_ratio < _MIN_GAIN:
+        is_best = best.first <= present <= best.last
+        if not is_best and best.gain_ratio < max(_MIN_GAIN, _MIN_ERRORS * best.error_ratio):
             return
         most = _MAX_MOVE_PER_REQUEST * self._window_requests
         step = min(max(self._target(best, present) / NUM_STEPS - self._prefix_ratio, -most), most)

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
-from math import ceil, exp, floor
+from math import ceil, exp, floor, sqrt
 
 NUM_STEPS = 128
 """Splits that are told apart: prefix shares 0/128 to 128/128."""
@@ -22,6 +22,30 @@ class BestSplits:
     last: int
     gain_ratio: float
     """What the best step would save more than the present split, as a share of all prefill time."""
+    error_ratio: float
+    """Standard error of what lies between the present split and the nearest of these steps."""
+
+
+class RequestCurve:
+    """What one request adds: tokens have a value at each step, and here is where it changes."""
+
+    def __init__(self, prefill_s: float) -> None:
+        """
+        Args:
+            prefill_s: its prefill time when nothing is reused.
+        """
+        self.prefill_s = prefill_s
+        self.changes: dict[int, float] = {}
+
+    def add_prefix(self, from_step: int, saved_s: float) -> None:
+        """Tokens that are a prefix hit at `from_step` and above."""
+        self.changes[from_step] = self.changes.get(from_step, 0.0) + saved_s
+
+    def add_segment(self, until_step: int, saved_s: float) -> None:
+        """Tokens that are a segment hit below `until_step`."""
+        if until_step:
+            self.changes[0] = self.changes.get(0, 0.0) + saved_s
+            self.changes[until_step] = self.changes.get(until_step, 0.0) - saved_s
 
 
 class SplitCurve:
@@ -37,26 +61,22 @@ class SplitCurve:
         # Instead of fading all that was, each request weighs more than the one before.
         self._weight = 1.0
         self._changes = [0.0] * (NEVER + 1)
+        self._squares = [0.0] * (NEVER + 1)
+        """Of single requests' changes: the variance of their sum."""
         self._total_s = 0.0
 
-    def begin_request(self, prefill_s: float) -> None:
-        """What is added from now on belongs to a request that takes so long when nothing is reused."""
+    def add(self, request: RequestCurve) -> None:
         self._weight *= self._growth
         if self._weight > _MAX_WEIGHT:
             self._changes = [change / self._weight for change in self._changes]
+            self._squares = [square / self._weight**2 for square in self._squares]
             self._total_s /= self._weight
             self._weight = 1.0
-        self._total_s += prefill_s * self._weight
-
-    def add_prefix(self, from_step: int, saved_s: float) -> None:
-        """Tokens that are a prefix hit at `from_step` and above."""
-        self._changes[from_step] += saved_s * self._weight
-
-    def add_segment(self, until_step: int, saved_s: float) -> None:
-        """Tokens that are a segment hit below `until_step`."""
-        if until_step:
-            self._changes[0] += saved_s * self._weight
-            self._changes[until_step] -= saved_s * self._weight
+        self._total_s += request.prefill_s * self._weight
+        for step, saved_s in request.changes.items():
+            change = saved_s * self._weight
+            self._changes[step] += change
+            self._squares[step] += change * change
 
     def saved_ratios(self) -> list[float]:
         """By step, `NUM_STEPS + 1` of them: the share of all prefill time that reuse would save."""
@@ -70,11 +90,20 @@ class SplitCurve:
         best = ratios.index(most)
         worse = [step for step, ratio in enumerate(ratios) if ratio < most - tolerance]
         place = bisect_left(worse, best)
+        first = worse[place - 1] + 1 if place else 0
+        last = worse[place] - 1 if place < len(worse) else NUM_STEPS
+        present = prefix_ratio * NUM_STEPS
         return BestSplits(
-            first=worse[place - 1] + 1 if place else 0,
-            last=worse[place] - 1 if place < len(worse) else NUM_STEPS,
-            gain_ratio=most - _between(ratios, prefix_ratio * NUM_STEPS),
+            first=first,
+            last=last,
+            gain_ratio=most - _between(ratios, present),
+            error_ratio=self._error_ratio(present, min(max(present, first), last)),
         )
+
+    def _error_ratio(self, one_step: float, other_step: float) -> float:
+        """Standard error of the difference between two steps, if requests are independent of each other."""
+        low, high = sorted((round(one_step), round(other_step)))
+        return sqrt(sum(self._squares[low + 1 : high + 1])) / (self._total_s or 1.0)
 
 
 def step_from(room_tokens: float, store_tokens: float) -> int:

@@ -1,0 +1,144 @@
+"""The loop that tells workers how to divide their stores."""
+
+import asyncio
+from collections.abc import Sequence
+from math import isnan
+
+from structlog.testing import capture_logs
+from support.placement_case import round_card
+from support.router_world import metric_value, new_state, state_of
+from support.split_case import lookup
+
+from nebula_protocol.ids import WorkerEpoch, WorkerId
+from nebula_router.control import SplitControl
+from nebula_router.core.capacity import SplitController
+from nebula_router.metrics import MetricName, RouterMetrics
+
+
+class RecordedSplits:
+    """`SplitSink`."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, float]] = []
+
+    async def send_split(self, worker_id: WorkerId, prefix_ratio: float) -> None:
+        self.sent.append((worker_id, prefix_ratio))
+
+    def take(self) -> list[tuple[int, float]]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+class ControlCase:
+    """Workers whose split moves after every request; loops run in virtual time."""
+
+    def __init__(self, *workers: int) -> None:
+        self.state = new_state(*map(round_card, workers), prefix_ratio=0.9, window_requests=1)
+        assert self.state.split is not None
+        self.split: SplitController = self.state.split
+        self.sink = RecordedSplits()
+        self.metrics = RouterMetrics()
+        self.now_s = 0.0
+        self.control = SplitControl(
+            self.split, state=self.state, sink=self.sink, metrics=self.metrics, clock=lambda: self.now_s
+        )
+
+    def move(self) -> float:
+        """Requests for what at most 0.7 for blocks would keep; the new share for blocks."""
+        for _ in range(10):
+            self.split.record_use(lookup(1, num_tokens=240_000))
+        return self.split.prefix_ratio
+
+    async def tell(self) -> list[tuple[int, float]]:
+        await self.control.tell_workers()
+        return self.sink.take()
+
+
+def set_of(messages: Sequence[tuple[int, float]]) -> set[tuple[int, float]]:
+    assert len(set(messages)) == len(messages)
+    return set(messages)
+
+
+async def test_every_worker_is_told_once() -> None:
+    case = ControlCase(1, 2)
+    assert set_of(await case.tell()) == {(1, 0.9), (2, 0.9)}
+    assert await case.tell() == []
+
+
+async def test_every_worker_is_told_of_a_move() -> None:
+    case = ControlCase(1, 2)
+    await case.tell()
+    ratio = case.move()
+    assert ratio < 0.9
+    assert set_of(await case.tell()) == {(1, ratio), (2, ratio)}
+    assert await case.tell() == []
+
+
+async def test_a_new_worker_is_told_alone() -> None:
+    case = ControlCase(1)
+    await case.tell()
+    case.state.apply_state(state_of(round_card(2)), 1.0)
+    assert await case.tell() == [(2, 0.9)]
+
+
+async def test_a_worker_that_started_anew_under_its_id_is_told_again() -> None:
+    case = ControlCase(1, 2)
+    await case.tell()
+    case.state.apply_state(state_of(round_card(2, epoch=WorkerEpoch(7))), 1.0)
+    assert await case.tell() == [(2, 0.9)]
+
+
+async def test_a_worker_that_left_is_told_nothing_and_when_it_is_back_it_is_told() -> None:
+    case = ControlCase(1, 2)
+    await case.tell()
+    case.state.remove_worker(WorkerId(2))
+    ratio = case.move()
+    assert await case.tell() == [(1, ratio)]
+    case.state.apply_state(state_of(round_card(2)), 1.0)
+    assert await case.tell() == [(2, ratio)]
+
+
+async def test_all_is_told_again_from_time_to_time_since_nobody_confirms_it() -> None:
+    case = ControlCase(1, 2)
+    await case.tell()
+    case.now_s = 9.9
+    assert await case.tell() == []
+    case.now_s = 10.0
+    assert set_of(await case.tell()) == {(1, 0.9), (2, 0.9)}
+
+
+async def test_the_loop_goes_on_until_it_is_cancelled() -> None:
+    case = ControlCase(1)
+    running = asyncio.create_task(case.control.run())
+    await asyncio.sleep(0.1)
+    assert case.sink.take() == [(1, 0.9)]
+    ratio = case.move()
+    await asyncio.sleep(0.3)
+    assert case.sink.take() == [(1, ratio)]
+    running.cancel()
+
+
+async def test_the_split_is_a_metric_and_each_move_a_log_event() -> None:
+    case = ControlCase(1)
+    value = metric_value(case.metrics, MetricName.SPLIT_PREFIX_RATIO)
+    assert value is not None
+    assert isnan(value)
+    with capture_logs() as logs:
+        await case.tell()
+        assert metric_value(case.metrics, MetricName.SPLIT_PREFIX_RATIO) == 0.9
+        ratio = case.move()
+        await case.tell()
+        await case.tell()
+    assert metric_value(case.metrics, MetricName.SPLIT_PREFIX_RATIO) == ratio
+    move = case.split.last_move
+    assert move is not None
+    assert logs == [
+        {
+            "event": "split_moved",
+            "log_level": "info",
+            "from_prefix_ratio": 0.9,
+            "prefix_ratio": round(ratio, 4),
+            "gain_ratio": round(move.gain_ratio, 4),
+            "num_requests": move.num_requests,
+        }
+    ]
