@@ -6,6 +6,7 @@ from math import isnan
 
 from structlog.testing import capture_logs
 from support.placement_case import round_card
+from support.recorded_splits import RecordedSplits
 from support.router_world import metric_value, new_state, state_of
 from support.split_case import lookup
 
@@ -13,20 +14,6 @@ from nebula_protocol.ids import WorkerEpoch, WorkerId
 from nebula_router.control import SplitControl
 from nebula_router.core.capacity import SplitController
 from nebula_router.metrics import MetricName, RouterMetrics
-
-
-class RecordedSplits:
-    """`SplitSink`."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, float]] = []
-
-    async def send_split(self, worker_id: WorkerId, prefix_ratio: float) -> None:
-        self.sent.append((worker_id, prefix_ratio))
-
-    def take(self) -> list[tuple[int, float]]:
-        sent, self.sent = self.sent, []
-        return sent
 
 
 class ControlCase:
@@ -49,7 +36,7 @@ class ControlCase:
             self.split.record_use(lookup(1, num_tokens=240_000))
         return self.split.prefix_ratio
 
-    async def tell(self) -> list[tuple[int, float]]:
+    async def tell(self) -> Sequence[tuple[int, float]]:
         await self.control.tell_workers()
         return self.sink.take()
 
