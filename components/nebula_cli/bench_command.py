@@ -14,6 +14,7 @@ from nebula_cli.checked_settings import make_settings
 from nebula_cli.paper_command import paper
 from nebula_cli.results_file import write_measurements
 from nebula_cli.serving_command import serve
+from nebula_cli.split_command import split
 from nebula_serve.sim_model.model_folder import packaged_folder
 
 _DEFAULTS = DecisionSettings()
@@ -27,6 +28,7 @@ bench.command()(cell)
 bench.command()(compare)
 bench.command()(paper)
 bench.command()(serve)
+bench.command()(split)
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
