@@ -24,7 +24,8 @@ class IndexWatch:
         """Until cancelled."""
         while True:
             for metrics in await self._scrape_routers():
-                self.samples.append((time.perf_counter(), metrics.num_workers()))
+                if (num_workers := metrics.num_workers()) is not None:
+                    self.samples.append((time.perf_counter(), num_workers))
             await asyncio.sleep(_PERIOD_S)
 
     def fewest_after(self, at_s: float) -> int | None:

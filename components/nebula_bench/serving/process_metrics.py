@@ -45,9 +45,9 @@ class ProcessMetrics:
         """The sum over all samples with these labels; 0 where there is no such metric."""
         return sum(value for found, value in self._named(name) if labels.items() <= found.items())
 
-    def num_workers(self) -> int:
-        """Workers in the index of a router."""
-        return int(self.total(WORKERS))
+    def num_workers(self) -> int | None:
+        """Workers in the index of a router; None where its own metrics are missing from this answer."""
+        return int(self.total(WORKERS)) if any(True for _ in self._named(WORKERS)) else None
 
     def num_in_flight(self) -> int:
         """Requests that the process serves right now."""

@@ -85,3 +85,7 @@ def test_a_histogram_is_summed_over_its_labels_and_over_processes() -> None:
     assert one == Histogram((0.5, INF), (5.0, 7.0))
     both = total_histogram([ProcessMetrics(EXPOSITION)] * 2, "lag_seconds")
     assert both == Histogram((0.5, INF), (10.0, 14.0))
+
+
+def test_an_answer_without_the_routers_own_metrics_is_not_an_empty_index() -> None:
+    assert ProcessMetrics("dynamo_component_uptime_seconds 3\n").num_workers() is None
