@@ -41,7 +41,7 @@ class RouterSettings(BaseModel):
     split: Literal["auto", "fixed"] = "auto"
     """Who divides the stores between prefix blocks and segments: the router, by what either would save, or the workers'
     own `prefix_ratio`."""
-    prefix_ratio: float = Field(default=0.3, ge=0, le=1)
+    prefix_ratio: float = Field(default=0.2, ge=0, le=1)
     """With `split: auto`, the share of each store for prefix blocks to begin with."""
     window_requests: int = Field(default=32, ge=1, le=4096)
     """With `split: auto`, after how many requests the split is looked at again."""

@@ -20,8 +20,6 @@ _MIN_ERRORS = 2.0
 """Less than so many standard errors may be chance."""
 _MARGIN = 1 / 3
 """How far to keep from an end of the best splits behind which less is saved, as a share of their width."""
-_MARGIN_OF_USELESS_ROOM = 0.9
-"""The same where the other class is known to earn nothing with all its present room, nor without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +164,15 @@ class SplitController:
             self._last_move = SplitMove(self._prefix_ratio, best.gain_ratio, self._num_requests)
 
     def _target(self, best: BestSplits, present: float) -> float:
-        """The nearest of the best splits that keeps off their ends, in steps."""
-        width = best.last - best.first
-        lowest, highest = float(best.first), float(best.last)
-        if best.first > 0:
-            is_useless = best.last == NUM_STEPS and self._classes.knows_segments(self._prefix_ratio)
-            lowest += width * (_MARGIN_OF_USELESS_ROOM if is_useless else _MARGIN)
-        if best.last < NUM_STEPS:
-            is_useless = best.first == 0 and self._classes.knows_blocks(self._prefix_ratio)
-            highest -= width * (_MARGIN_OF_USELESS_ROOM if is_useless else _MARGIN)
-        return min(max(present, lowest), highest)
+        """The nearest of the best splits that keeps off their ends, in steps.
+
+        A class that is known to earn nothing with its present room nor without any leaves all of it to the other, which
+        may need more than was seen so far. It still has what the other does not use.
+        """
+        falls_below, falls_above = best.first > 0, best.last < NUM_STEPS
+        if falls_above and not falls_below and self._classes.knows_blocks(self._prefix_ratio):
+            return 0.0
+        if falls_below and not falls_above and self._classes.knows_segments(self._prefix_ratio):
+            return float(NUM_STEPS)
+        margin = _MARGIN * (best.last - best.first)
+        return min(max(present, best.first + margin * falls_below), best.last - margin * falls_above)

@@ -290,12 +290,21 @@ def lookups_beside_new_chats(split: SplitController, num_new_chunks: int) -> Non
         split.record_use(chat(*range(first, first + num_new_chunks)))
 
 
-def test_a_class_that_is_known_to_earn_nothing_gets_a_tenth_of_what_the_other_leaves() -> None:
+def test_a_class_that_is_known_to_earn_nothing_leaves_all_room_to_the_other() -> None:
     split = controller(window_requests=8)
     lookups_beside_new_chats(split, 4)
     # The segments lie at half of their 6,400, so up to step 96 nothing is lost. Thousands of tokens of blocks never
-    # returned: a tenth of those 96 steps.
-    assert split.prefix_ratio == pytest.approx(9.6 / 128, abs=1e-6)
+    # returned.
+    assert split.prefix_ratio == 0.0
+
+
+def test_segments_that_never_return_leave_all_room_to_blocks() -> None:
+    split = controller(window_requests=8)
+    for number in range(160):
+        split.record_use(chat(1, 2, hit_chunks=2 if number else 0))
+        split.record_use(lookup(1_000 + number, num_tokens=512))
+    # Two chunks lie at 128 tokens, so from step 2 on nothing is lost.
+    assert split.prefix_ratio == 1.0
 
 
 def test_a_class_that_was_not_seen_yet_keeps_its_room() -> None:
