@@ -23,7 +23,7 @@ def split(
     ] = None,
     device_tokens: Annotated[int, typer.Option(help="Device tier of each worker.")] = 16_000,
     workers: Annotated[int, typer.Option(help="Workers whose capacity the one cache has.")] = 7,
-    start_ratio: Annotated[float, typer.Option(help="Share for prefix blocks at which the controller begins.")] = 0.3,
+    start_ratio: Annotated[float, typer.Option(help="Share for prefix blocks at which the controller begins.")] = 0.2,
     window_requests: Annotated[int, typer.Option(help="The controller's window.")] = 32,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N requests.", show_default="all")] = None,
     data: Annotated[Path, typer.Option(help="Folder with WORKLOAD.trace.jsonl.gz.")] = Path("../shared/data"),

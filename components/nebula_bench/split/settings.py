@@ -16,7 +16,7 @@ class SplitSettings(BaseModel):
     """Capacities of each worker's store."""
     ratios: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
     """Static splits to try."""
-    start_ratio: float = Field(default=0.3, ge=0, le=1)
+    start_ratio: float = Field(default=0.2, ge=0, le=1)
     """Where the controller begins."""
     window_requests: int = Field(default=32, ge=1)
     """The controller's window."""
