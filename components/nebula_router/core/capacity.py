@@ -125,24 +125,24 @@ class SplitController:
             spared.prefix_tokens += run.num_tokens * run.is_ghost
         for segment in segments:
             until_step = step_until(segment.tokens, room.store_tokens)
-            start, end = segment.use.start + price.recompute_tokens, segment.use.end
+            loaded_from, loaded_to = segment.use.start + price.recompute_tokens, segment.use.end
             for run, from_step in stepped:
-                if run.start < end and start < run.end:
-                    part = run.part(start, end)
+                if run.start < loaded_to and loaded_from < run.end:
+                    start, end = max(loaded_from, run.start), min(loaded_to, run.end)
                     # A prefix hit is preferred to a segment hit on the same tokens.
-                    curve.add_segment(min(until_step, from_step), price.segment_s(part.start, part.end))
-                    self._count_spared(spared, part, segment)
+                    curve.add_segment(min(until_step, from_step), price.segment_s(start, end))
+                    self._count_spared(spared, run, segment, end - start)
         return GhostHits(spared.prefix_tokens, spared.segment_tokens)
 
-    def _count_spared(self, spared: _Spared, run: PrefixRun, segment: SegmentRoom) -> None:
+    def _count_spared(self, spared: _Spared, run: PrefixRun, segment: SegmentRoom, num_tokens: int) -> None:
         """Tokens that either class could have spared count for the one that would have needed less more room."""
         if run.is_hit:
             return
         if segment.is_hit:
-            spared.prefix_tokens -= run.num_tokens * run.is_ghost
+            spared.prefix_tokens -= num_tokens * run.is_ghost
         elif segment.is_ghost and not (run.is_ghost and self._needs_less(run, segment)):
-            spared.prefix_tokens -= run.num_tokens * run.is_ghost
-            spared.segment_tokens += run.num_tokens
+            spared.prefix_tokens -= num_tokens * run.is_ghost
+            spared.segment_tokens += num_tokens
 
     def _needs_less(self, run: PrefixRun, segment: SegmentRoom) -> bool:
         """Whether the blocks lack less room than the segment does."""

@@ -26,10 +26,6 @@ class PrefixRun(NamedTuple):
     def num_tokens(self) -> int:
         return self.end - self.start
 
-    def part(self, start: int, end: int) -> "PrefixRun":
-        """What of it lies in tokens [start, end); empty, or of negative length, for nothing."""
-        return PrefixRun(max(start, self.start), min(end, self.end), self.room_tokens, self.is_hit, self.is_ghost)
-
 
 def find_runs(blocks: ReuseClass[PrefixKey], use: PromptUse) -> list[PrefixRun]:
     """Runs that together are all tokens but the prompt's last, which is computed in any case."""
@@ -39,7 +35,7 @@ def find_runs(blocks: ReuseClass[PrefixKey], use: PromptUse) -> list[PrefixRun]:
         # It would end somewhere in the next chunk.
         runs[-1] = runs[-1]._replace(end=runs[-1].end + use.chunk_tokens // 2)
     runs.append(PrefixRun(runs[-1].end if runs else 0, end, inf, is_hit=False, is_ghost=False))
-    return [run.part(0, end) for run in runs if run.start < min(run.end, end)]
+    return [run._replace(end=min(run.end, end)) for run in runs if run.start < min(run.end, end)]
 
 
 def _known_runs(blocks: ReuseClass[PrefixKey], use: PromptUse) -> Iterator[PrefixRun]:

@@ -1,6 +1,7 @@
 """The time that reuse would save at every split of the store, learned from requests."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, exp, floor, sqrt
@@ -35,17 +36,17 @@ class RequestCurve:
             prefill_s: its prefill time when nothing is reused.
         """
         self.prefill_s = prefill_s
-        self.changes: dict[int, float] = {}
+        self.changes: defaultdict[int, float] = defaultdict(float)
 
     def add_prefix(self, from_step: int, saved_s: float) -> None:
         """Tokens that are a prefix hit at `from_step` and above."""
-        self.changes[from_step] = self.changes.get(from_step, 0.0) + saved_s
+        self.changes[from_step] += saved_s
 
     def add_segment(self, until_step: int, saved_s: float) -> None:
         """Tokens that are a segment hit below `until_step`."""
         if until_step:
-            self.changes[0] = self.changes.get(0, 0.0) + saved_s
-            self.changes[until_step] = self.changes.get(until_step, 0.0) - saved_s
+            self.changes[0] += saved_s
+            self.changes[until_step] -= saved_s
 
 
 class SplitCurve:
