@@ -125,7 +125,8 @@ class SplitController:
             spared.prefix_tokens += run.num_tokens * run.is_ghost
         for segment in segments:
             until_step = step_until(segment.tokens, room.store_tokens)
-            loaded_from, loaded_to = segment.use.start + price.recompute_tokens, segment.use.end
+            loaded_to = segment.use.end
+            loaded_from = min(segment.use.start + price.recompute_tokens, loaded_to)
             for run, from_step in stepped:
                 if run.start < loaded_to and loaded_from < run.end:
                     start, end = max(loaded_from, run.start), min(loaded_to, run.end)

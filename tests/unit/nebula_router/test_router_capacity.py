@@ -106,6 +106,23 @@ def test_a_segment_that_takes_longer_to_load_than_to_compute_saves_nothing() -> 
     assert saved(split, 0) == [0.0]
 
 
+def test_a_segment_that_is_no_longer_than_what_is_recomputed_saves_nothing() -> None:
+    for recompute_tokens in (CHUNK, CHUNK + 50):
+        split = controller(window_requests=1_000)
+        price = PRICE.__class__(
+            per_token_s=0.001,
+            per_pair_s=0.0,
+            load_s_per_token=0.0,
+            recompute_tokens=recompute_tokens,
+            reused_ratio=1.0,
+        )
+        split.set_fleet(StoreRoom(STORE, 0), price)
+        split.record_use(lookup(1))
+        split.record_lost(lost_segment(1))
+        assert split.record_use(lookup(1)) == GhostHits()
+        assert saved(split, 0) == [0.0]
+
+
 def test_a_segment_that_was_computed_although_it_was_held_says_nothing_about_room() -> None:
     split = controller(window_requests=1_000)
     split.record_use(lookup(1))
