@@ -48,7 +48,14 @@ class HelperDispatch:
 
     worker: WorkerWithDpRank
     task: HelperTask
-    token_ids: list[int]
+    prompt_token_ids: Sequence[int]
+    spans: tuple[tuple[int, int], ...]
+    """[start, end) of the task's segments in the prompt."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The task's tokens. Made when they are sent: copying them would be a tenth of a decision."""
+        return list(chain.from_iterable(self.prompt_token_ids[start:end] for start, end in self.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +243,7 @@ class RouterState:
                 decision_us=(time.perf_counter() - started_s) * _US_PER_S,
                 attempt=attempt,
             ),
-            helpers=tuple(_helper_dispatch(request, answer, helper) for helper in answer.helpers),
+            helpers=tuple(helper_dispatch(request.token_ids, answer.plan, helper) for helper in answer.helpers),
             domain_id=domain_id,
             unknown_segments=frozenset(np.flatnonzero(~coverage.segment_states.any(axis=1)).tolist()),
             layout=layout,
@@ -336,14 +343,16 @@ class RouterState:
 _EXACT = PlannerSettings(pic=False, remote_reuse=False, join=False, parallel_prefill=False)
 
 
-def _helper_dispatch(request: RoutedRequest, answer: PlanAnswer, helper: HelperWork) -> HelperDispatch:
-    segments = [answer.plan.segments[index] for index in helper.segment_indices]
+def helper_dispatch(prompt_token_ids: Sequence[int], plan: Plan, helper: HelperWork) -> HelperDispatch:
+    """What a plan asks of one helper."""
+    segments = [plan.segments[index] for index in helper.segment_indices]
     return HelperDispatch(
         worker=helper.worker,
         task=HelperTask(
-            for_request=answer.plan.request_id,
-            domain_id=answer.plan.domain_id,
+            for_request=plan.request_id,
+            domain_id=plan.domain_id,
             segments=tuple((segment.segment_hash, segment.end - segment.start) for segment in segments),
         ),
-        token_ids=list(chain.from_iterable(request.token_ids[segment.start : segment.end] for segment in segments)),
+        prompt_token_ids=prompt_token_ids,
+        spans=tuple((segment.start, segment.end) for segment in segments),
     )

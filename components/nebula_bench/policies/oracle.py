@@ -20,7 +20,7 @@ from nebula_protocol.hashing import hash_blocks
 from nebula_protocol.ids import DpRank, Origin, RequestId, SegmentHash, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import PromptLayout
 from nebula_protocol.messages import FetchedSegment, FetchReply, StateChunk
-from nebula_protocol.plan import HelperTask, Plan, Source
+from nebula_protocol.plan import Plan, Source
 from nebula_protocol.receipt import Receipt
 from nebula_protocol.tokens import token_bytes
 from nebula_router.core.coverage import STORED, Coverage
@@ -30,7 +30,7 @@ from nebula_router.core.plan_answer import PlanAnswer
 from nebula_router.core.plan_question import PlannerSettings, PlanQuestion
 from nebula_router.core.planner import plan_prefill
 from nebula_router.core.worker_profile import profiles_of
-from nebula_router.decide import HelperDispatch
+from nebula_router.decide import HelperDispatch, helper_dispatch
 from nebula_router.errors import NoWorkerError
 from nebula_router.request import RoutedRequest
 from pic_worker.adapters.sim.costs import SimCosts
@@ -91,7 +91,7 @@ class OraclePolicy(Policy):
         return Placement(
             target=answer.plan.target,
             plan=_from_everywhere(answer.plan),
-            helpers=_dispatches(answer, layout),
+            helpers=tuple(helper_dispatch(request.token_ids, answer.plan, helper) for helper in answer.helpers),
             known_segments=frozenset(self._finished.keys() & {segment.segment_hash for segment in layout.segments}),
         )
 
@@ -176,17 +176,3 @@ def _from_everywhere(plan: Plan) -> Plan:
             for segment in plan.segments
         ),
     )
-
-
-def _dispatches(answer: PlanAnswer, layout: PromptLayout) -> tuple[HelperDispatch, ...]:
-    dispatches: list[HelperDispatch] = []
-    for helper in answer.helpers:
-        segments = [answer.plan.segments[index] for index in helper.segment_indices]
-        task = HelperTask(
-            for_request=answer.plan.request_id,
-            domain_id=answer.plan.domain_id,
-            segments=tuple((segment.segment_hash, segment.end - segment.start) for segment in segments),
-        )
-        tokens = np.concatenate([layout.tokens[segment.start : segment.end] for segment in segments])
-        dispatches.append(HelperDispatch(worker=helper.worker, task=task, token_ids=tokens.tolist()))
-    return tuple(dispatches)

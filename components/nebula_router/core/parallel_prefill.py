@@ -70,26 +70,24 @@ class Spreads:
     done_s: list[float]
     """When the last helper is done and its link free."""
     cost_to_others_s: list[float]
+    positions: list[int]
+    """Which helper each segment goes to, the same in all ways."""
 
 
 def longest_first(missing: Sequence[MissingSegment]) -> list[MissingSegment]:
     return sorted(missing, key=lambda segment: (-segment.size, segment.index))
 
 
-def share_out(ordered: Sequence[MissingSegment], helpers: Sequence[HelperCost]) -> list[Share]:
-    """Each segment to the helper that is done first (longest processing time first); in order of `helpers`."""
+def share_out(given: Sequence[MissingSegment], positions: Sequence[int], helpers: Sequence[HelperCost]) -> list[Share]:
+    """The shares of a spread, in the order of `helpers`; those without segments too."""
     shares = [Share(helper, []) for helper in helpers]
-    heap = [(share.finish_s, position) for position, share in enumerate(shares)]
-    heapify(heap)
-    for segment in ordered:
-        _, position = heap[0]
+    for segment, position in zip(given, positions, strict=False):
         shares[position].add(segment)
-        heapreplace(heap, (shares[position].finish_s, position))
     return shares
 
 
 def spread(ordered: Sequence[MissingSegment], helpers: Sequence[HelperCost]) -> Spreads:
-    """All ways of giving away the longest segments, shared out as by `share_out`. O(S log H).
+    """All ways of giving away the longest segments, each to the helper that is done first. O(S log H).
 
     Keeps the sums of `Share` in local lists: this runs for nearly every prompt, over all of its missing segments.
     """
@@ -99,6 +97,7 @@ def spread(ordered: Sequence[MissingSegment], helpers: Sequence[HelperCost]) -> 
     heapify(heap)
     done: list[float] = []
     costs: list[float] = []
+    positions: list[int] = []
     done_s = cost_s = 0.0
     for segment in ordered:
         before_s, position = heap[0]
@@ -115,4 +114,5 @@ def spread(ordered: Sequence[MissingSegment], helpers: Sequence[HelperCost]) -> 
         done_s = max(done_s, finish_s)
         done.append(done_s)
         costs.append(cost_s)
-    return Spreads(done, costs)
+        positions.append(position)
+    return Spreads(done, costs, positions)

@@ -83,7 +83,7 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
         return None
     given = ordered[: best + 1]
     saved_best = float(saved_tokens[best])
-    shares = share_out(given, helpers)
+    shares = share_out(given, ways.positions, helpers)
     return Placement(
         draft=base.draft,
         base=base.base,

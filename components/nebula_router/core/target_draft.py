@@ -66,19 +66,26 @@ def find_missing(question: PlanQuestion, estimates: Estimates, draft: TargetDraf
     reused_ratio = float(fleet.reused_ratio[column])
     net_s_per_token, s_per_pair = float(costs.net_s_per_token[column]), float(costs.per_pair_s[column])
     last = question.layout.num_tokens - 1
+    prefix_tokens, sources = draft.prefix_tokens, draft.sources
     seen: set[bytes] = set()
     missing = []
     for index, segment in enumerate(question.layout.segments):
-        if draft.sources[index] is not Source.COMPUTE or segment.segment_hash in seen:
+        # The struct's fields are read once each: this loop runs over every segment of nearly every prompt.
+        if sources[index] is not Source.COMPUTE or (content := segment.segment_hash) in seen:
             continue
-        seen.add(segment.segment_hash)
-        end = min(segment.end, last)
-        first = min(max(segment.start, draft.prefix_tokens) + recompute_tokens, end)
+        seen.add(content)
+        start, end = segment.start, segment.end
+        size = end - start
+        if end > last:
+            end = last
+        first = (start if start > prefix_tokens else prefix_tokens) + recompute_tokens
+        if first >= end:
+            continue
         tokens = (end - first) * reused_ratio
         pairs = tokens * (0.5 * (end + first))
         saved_s = tokens * net_s_per_token + pairs * s_per_pair
         if saved_s > 0:
-            missing.append(MissingSegment(index, segment.num_tokens, tokens, pairs, saved_s))
+            missing.append(MissingSegment(index, size, tokens, pairs, saved_s))
     return missing
 
 

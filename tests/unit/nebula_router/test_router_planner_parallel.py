@@ -9,7 +9,7 @@ from nebula_protocol.cost import LinkFit
 from nebula_protocol.layout import Segment
 from nebula_protocol.plan import Source
 from nebula_router.core.coverage import STORED
-from nebula_router.core.parallel_prefill import HelperCost, MissingSegment, longest_first, share_out, spread
+from nebula_router.core.parallel_prefill import HelperCost, MissingSegment, Share, longest_first, share_out, spread
 from nebula_router.core.plan_answer import PlanAnswer
 from nebula_router.core.plan_question import PlannerSettings
 from nebula_router.core.planner import plan_prefill
@@ -177,16 +177,20 @@ def idle_helper(column: int, begin_s: float = 0.010) -> HelperCost:
     )
 
 
+def shared_out(ordered: list[MissingSegment], helpers: list[HelperCost]) -> list[Share]:
+    return share_out(ordered, spread(ordered, helpers).positions, helpers)
+
+
 def test_the_longest_goes_first_to_who_is_done_first() -> None:
     ordered = longest_first([missing(0, 100), missing(1, 400), missing(2, 300), missing(3, 200)])
-    shares = share_out(ordered, [idle_helper(7), idle_helper(8)])
+    shares = shared_out(ordered, [idle_helper(7), idle_helper(8)])
     # 400 and 100 here, 300 and 200 there: both are done after 10 + 50 ms.
     assert [share.segment_indices for share in shares] == [[1, 0], [2, 3]]
     assert [share.finish_s for share in shares] == pytest.approx([0.060, 0.060])
 
 
 def test_a_helper_that_begins_late_gets_less() -> None:
-    shares = share_out([missing(index, 100) for index in range(4)], [idle_helper(7), idle_helper(8, begin_s=0.035)])
+    shares = shared_out([missing(index, 100) for index in range(4)], [idle_helper(7), idle_helper(8, begin_s=0.035)])
     # 7 is done after 20, 30 and 40 ms; by then 8, which begins at 35, is the sooner one.
     assert [share.segment_indices for share in shares] == [[0, 1, 2], [3]]
 
