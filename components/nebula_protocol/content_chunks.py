@@ -100,7 +100,7 @@ def _local_minima(row: _Hashes, reach: int) -> Positions:
     middle = row[reach : len(row) - reach]
     is_seam = middle < smallest[: len(middle)]
     is_seam &= middle <= smallest[reach + 1 :]
-    return np.flatnonzero(is_seam) + reach
+    return is_seam.nonzero()[0] + reach
 
 
 def _divide_long_chunks(hashes: _Hashes, start: int, end: int, seams: list[int], chunks: ContentChunks) -> list[int]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,8 @@ _BLOCK_SEED = 1337
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+# Every prompt needs the salts of its depths; those of all but the longest are made once.
+_FIRST_DEPTH_SALTS = np.arange(4096, dtype=np.uint64) * _GOLDEN
 
 
 def hash_blocks(tokens: TokenArray, block_size_tokens: int) -> HashArray:
@@ -54,14 +55,23 @@ def accumulate_prefix(block_hashes: HashArray, *, parent_accumulator: int = 0, s
     A block contributes its hash mixed with its depth, and contributions add up modulo 2**64, so the keys of all
     prefixes come from one cumulative sum instead of a loop. Order counts because depth is mixed in.
     """
-    depth = np.arange(start_block, start_block + len(block_hashes), dtype=np.uint64)
-    accumulators = np.cumsum(_mix64(block_hashes + depth * _GOLDEN), dtype=np.uint64)
-    return cast("HashArray", accumulators + np.uint64(parent_accumulator))
+    mixed = _mix64(block_hashes + _depth_salts(start_block, len(block_hashes)))
+    accumulators = np.add.accumulate(mixed, out=mixed)
+    accumulators += np.uint64(parent_accumulator)
+    return accumulators
 
 
 def prefix_keys(accumulators: HashArray, domain_salt: int = 0) -> HashArray:
     """Keys of the prefixes that end at each block, shape [blocks]. Different salts give a prefix different keys."""
     return _mix64(accumulators ^ np.uint64(domain_salt))
+
+
+def _depth_salts(start_block: int, num_blocks: int) -> HashArray:
+    """One salt for each depth, shape [num_blocks]."""
+    end = start_block + num_blocks
+    if end <= len(_FIRST_DEPTH_SALTS):
+        return _FIRST_DEPTH_SALTS[start_block:end]
+    return np.arange(start_block, end, dtype=np.uint64) * _GOLDEN
 
 
 def salt_of(text: str) -> int:
@@ -71,6 +81,10 @@ def salt_of(text: str) -> int:
 
 def _mix64(values: HashArray) -> HashArray:
     """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection that spreads every bit."""
-    mixed = (values ^ (values >> np.uint64(30))) * _MIX_1
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
-    return cast("HashArray", mixed ^ (mixed >> np.uint64(31)))
+    mixed: HashArray = values >> np.uint64(30)
+    mixed ^= values
+    mixed *= _MIX_1
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _MIX_2
+    mixed ^= mixed >> np.uint64(31)
+    return mixed

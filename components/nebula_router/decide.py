@@ -245,7 +245,7 @@ class RouterState:
             ),
             helpers=tuple(helper_dispatch(request.token_ids, answer.plan, helper) for helper in answer.helpers),
             domain_id=domain_id,
-            unknown_segments=frozenset(np.flatnonzero(~coverage.segment_states.any(axis=1)).tolist()),
+            unknown_segments=frozenset(np.flatnonzero(~np.logical_or.reduce(coverage.segment_states, axis=1)).tolist()),
             layout=layout,
             best_prefix_tokens=int(coverage.prefix_tokens.max()),
         )

@@ -156,7 +156,7 @@ class KeyMap:
         match, free = self._compare(keys, buckets)
         is_new = match == 0
         way = np.where(is_new, free, match)
-        aside = np.flatnonzero(self._needs_care(keys, buckets, way, is_new))
+        aside = self._needs_care(keys, buckets, way, is_new).nonzero()[0]
         slots = _first_slot(buckets, way)
         slots[aside] = self._num_buckets * _WAYS
         is_new[aside] = False
@@ -164,14 +164,14 @@ class KeyMap:
         if is_new.all():
             self._values[slots] = values
         else:
-            new = np.flatnonzero(is_new)
+            new = is_new.nonzero()[0]
             self._values[slots[new]] = values[new]
         standing = self._values.take(slots)
         won = self._flat_keys.take(slots) == keys
         self._size += int(np.count_nonzero(is_new & won & (standing == values)))
         # Where several new keys chose the same way, the last writer of both arrays has it, and the others look again.
         won[aside] = True
-        lost = np.flatnonzero(~won)
+        lost = (~won).nonzero()[0]
         if len(aside):
             standing[aside] = self._place_each(keys[aside], values[aside], buckets[aside])
         if len(lost):
@@ -215,14 +215,14 @@ class KeyMap:
         """Numbers of those keys whose bucket once was full, so that the overflow may have them."""
         if not self._overflow:
             return []
-        numbers: list[int] = np.flatnonzero(among & self._spilled.take(buckets)).tolist()
+        numbers: list[int] = (among & self._spilled.take(buckets)).nonzero()[0].tolist()
         return numbers
 
     def _overwrite(self, keys: HashArray, values: IntArray) -> None:
         found, slots = self._look_up(keys, self._bucket_of(keys))
         in_way = found != ABSENT
         self._values[slots[in_way]] = values[in_way]
-        for at in np.flatnonzero(~in_way).tolist():
+        for at in (~in_way).nonzero()[0].tolist():
             self._overflow[int(keys[at])] = int(values[at])
 
 

@@ -67,10 +67,10 @@ def look_up(index: Index, layout: PromptLayout, domain_id: DomainId, salt: int, 
 def _leading_rows(index: Index, keys: HashArray) -> IntArray:
     """Rows up to the first block that nobody has. Most prompts share a short prefix or nearly all: try that first."""
     rows = index.blocks.find(keys[:_FIRST_BLOCKS])
-    missing = np.flatnonzero(rows == ABSENT)
+    missing = (rows == ABSENT).nonzero()[0]
     if not len(missing) and len(keys) > _FIRST_BLOCKS:
         rows = np.concatenate([rows, index.blocks.find(keys[_FIRST_BLOCKS:])])
-        missing = np.flatnonzero(rows == ABSENT)
+        missing = (rows == ABSENT).nonzero()[0]
     if not len(missing):
         return rows
     first_missing = int(missing[0])
@@ -105,7 +105,7 @@ def _leading_ones(words: HashArray) -> IntArray:
     common = np.bitwise_and.accumulate(words)
     runs = [0] * WORD_BITS
     left = int(common[0])
-    lost = np.flatnonzero(common[1:] != common[:-1]) + 1
+    lost = (common[1:] != common[:-1]).nonzero()[0] + 1
     for end, after in zip([*lost.tolist(), len(common)], [*common.take(lost).tolist(), 0], strict=True):
         ending = left & ~after
         while ending:

@@ -23,8 +23,7 @@ class MissingSegment(msgspec.Struct, frozen=True, gc=False):
     """Net of loading."""
 
 
-@dataclass(frozen=True, slots=True)
-class HelperCost:
+class HelperCost(msgspec.Struct, frozen=True, gc=False):
     """What computing alone costs at a helper, and when it can begin; seconds from now."""
 
     column: int

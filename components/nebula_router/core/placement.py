@@ -67,15 +67,15 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
     if not helpers:
         return None
     ways = spread(ordered, helpers)
-    num_tokens = np.cumsum([segment.size for segment in ordered])
-    saved_tokens = np.cumsum([segment.saved_tokens for segment in ordered])
+    num_tokens = np.add.accumulate([segment.size for segment in ordered])
+    saved_tokens = np.add.accumulate([segment.saved_tokens for segment in ordered])
     # The helpers may all be done at the same moment, and then share the target's link.
     arrive_in_s = np.maximum(base.arrive_in_s, np.array(ways.done_s) + fleet.link_floor_s[column])
     arrive_in_s += num_tokens * fleet.link_s_per_token[column]
     timeline = estimates.lanes.column(column).timeline(
         arrive_in_s,
         base.work.step_tokens - saved_tokens,
-        marginal_s - np.cumsum([segment.saved_s for segment in ordered]),
+        marginal_s - np.add.accumulate([segment.saved_s for segment in ordered]),
     )
     score = timeline.score + np.array(ways.cost_to_others_s)
     best = int(score.argmin())
