@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from nebula_protocol.errors import AnnotationError
+from nebula_protocol.errors import AnnotationError, FusionError
+from nebula_protocol.fusion import FUSION_FORMS, Fusion, parse_fusion
 
 PREFIX: Final = "nebula."
 MAX_SPANS: Final = 4096
@@ -29,6 +30,8 @@ class RequestOptions:
     """None: as the deployment is set."""
     cache_salt: str = ""
     """Requests with different salts share nothing."""
+    fusion: Fusion | None = None
+    """None: as the worker is set."""
 
 
 def parse_annotations(annotations: Sequence[str]) -> RequestOptions:
@@ -52,6 +55,7 @@ def parse_annotations(annotations: Sequence[str]) -> RequestOptions:
         spans=_parse_spans(values["spans"]) if "spans" in values else (),
         pic=_parse_pic(values["pic"]) if "pic" in values else None,
         cache_salt=_parse_salt(values["salt"]) if "salt" in values else "",
+        fusion=_parse_fusion(values["fusion"]) if "fusion" in values else None,
     )
 
 
@@ -79,10 +83,18 @@ def _parse_salt(value: str) -> str:
     return value
 
 
+def _parse_fusion(value: str) -> Fusion:
+    try:
+        return parse_fusion(value)
+    except FusionError as error:
+        raise AnnotationError(f"annotation {PREFIX}fusion: {error}") from error
+
+
 _FORMS: Final = {
     "spans": "nebula.spans=[[0,512],[512,900]]: pairs of first token and the token behind the last",
     "pic": "nebula.pic=on or nebula.pic=off",
     "salt": "nebula.salt=TEXT: 1 to 128 visible ASCII characters",
+    "fusion": f"nebula.fusion=METHOD: {FUSION_FORMS}",
 }
 
 

@@ -17,6 +17,10 @@ class AnnotationError(ProtocolError):
     """A `nebula.*` annotation cannot be understood."""
 
 
+class FusionError(ProtocolError):
+    """The text of a fusion method is of no known form, or its amount is out of bounds."""
+
+
 class MarkError(ProtocolError):
     """A separator or message start of the settings cannot be found in any prompt."""
 

@@ -1,12 +1,29 @@
 """A worker's settings. `dynamo serve` resolves them; the process reads one JSON file."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from nebula_protocol.cut_settings import CutSettings
+from nebula_protocol.errors import FusionError
+from nebula_protocol.fusion import Fusion, legolink, parse_fusion
 
 _MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _read_fusion(value: object) -> Fusion:
+    if isinstance(value, Fusion):
+        return value
+    try:
+        return parse_fusion(str(value))
+    except FusionError as error:
+        raise ValueError(str(error)) from error
+
+
+FusionSetting = Annotated[
+    Fusion, PlainValidator(_read_fusion, json_schema_input_type=str), PlainSerializer(str, return_type=str)
+]
+"""In files and on the command line a fusion is the text that requests use too."""
 
 
 class LinkSettings(BaseModel):
@@ -78,8 +95,9 @@ class WorkerSettings(BaseModel):
     """Token budget of one engine step."""
     max_running: int = Field(default=256, ge=1)
     """Most requests in one engine step."""
-    recompute_tokens_per_segment: int = Field(default=16, ge=0)
-    """LegoLink: leading tokens of each reused segment that are computed again."""
+    fusion: FusionSetting = legolink()
+    """What is computed again of reused segments: legolink:16 (leading tokens of each), cacheblend:0.15 (share), none or
+    full. A request's annotation `nebula.fusion` goes before it."""
     link: LinkSettings = LinkSettings()
     """Link to other workers."""
     sim: SimSettings = SimSettings()

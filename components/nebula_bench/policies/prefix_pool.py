@@ -18,6 +18,7 @@ from nebula_protocol.cost import attention_pairs
 from nebula_protocol.cutter import cut_prompt
 from nebula_protocol.cutting import CutterConfig
 from nebula_protocol.events import WorkerKvEvent, WorkerPicEvents
+from nebula_protocol.fusion import NO_FUSION
 from nebula_protocol.hashing import hash_blocks, hash_segment
 from nebula_protocol.ids import EngineBlockHash, Origin, SegmentHash, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import Segment
@@ -225,7 +226,7 @@ class PrefixPoolOnlyPolicy(PrefixPoolPolicy):
     @classmethod
     def worker_settings(cls, base: WorkerSettings) -> WorkerSettings:
         # The span that is copied goes the way of a segment; exact as it is, none of it is computed again.
-        return base.model_copy(update={"prefix_ratio": 1.0, "recompute_tokens_per_segment": 0})
+        return base.model_copy(update={"prefix_ratio": 1.0, "fusion": NO_FUSION})
 
 
 def _work(num_tokens: int, prefix_tokens: int) -> QueuedWork:

@@ -2,10 +2,11 @@ import pytest
 
 from nebula_protocol.annotations import MAX_SPANS, RequestOptions, parse_annotations
 from nebula_protocol.errors import AnnotationError
+from nebula_protocol.fusion import FULL_FUSION, NO_FUSION, Fusion, cacheblend, legolink
 
 
 def test_without_annotations_the_deployment_decides() -> None:
-    assert parse_annotations([]) == RequestOptions(spans=(), pic=None, cache_salt="")
+    assert parse_annotations([]) == RequestOptions(spans=(), pic=None, cache_salt="", fusion=None)
 
 
 def test_all_options_are_read_in_any_order() -> None:
@@ -28,13 +29,32 @@ def test_annotations_of_others_are_passed_over(other: str) -> None:
     assert parse_annotations([other]) == RequestOptions()
 
 
-@pytest.mark.parametrize("annotation", ["nebula.", "nebula.fusion=cacheblend", "nebula.Pic=on", "nebula. pic=on"])
+@pytest.mark.parametrize("annotation", ["nebula.", "nebula.fuse=cacheblend", "nebula.Pic=on", "nebula. pic=on"])
 def test_an_unknown_key_is_refused_with_the_known_ones(annotation: str) -> None:
-    with pytest.raises(AnnotationError, match=r"known are nebula\.spans, nebula\.pic, nebula\.salt"):
+    with pytest.raises(AnnotationError, match=r"known are nebula\.spans, nebula\.pic, nebula\.salt, nebula\.fusion"):
         parse_annotations([annotation])
 
 
-@pytest.mark.parametrize("annotation", ["nebula.spans=[]", "nebula.pic=on", "nebula.salt=a"])
+@pytest.mark.parametrize(
+    ("value", "fusion"),
+    [
+        ("legolink:32", legolink(32)),
+        ("cacheblend:0.3", cacheblend(0.3)),
+        ("none", NO_FUSION),
+        ("full", FULL_FUSION),
+    ],
+)
+def test_a_fusion_can_be_asked_for(value: str, fusion: Fusion) -> None:
+    assert parse_annotations([f"nebula.fusion={value}"]).fusion == fusion
+
+
+@pytest.mark.parametrize("value", ["", "legolink:x", "cacheblend:2", "none:1", "CacheBlend"])
+def test_a_malformed_fusion_is_refused_with_what_is_wrong(value: str) -> None:
+    with pytest.raises(AnnotationError, match=r"annotation nebula\.fusion: .*(legolink|cacheblend)"):
+        parse_annotations([f"nebula.fusion={value}"])
+
+
+@pytest.mark.parametrize("annotation", ["nebula.spans=[]", "nebula.pic=on", "nebula.salt=a", "nebula.fusion=none"])
 def test_a_key_given_twice_is_refused(annotation: str) -> None:
     with pytest.raises(AnnotationError, match="given twice"):
         parse_annotations([annotation, annotation])
@@ -71,7 +91,13 @@ def test_as_many_spans_as_allowed_are_read_and_one_more_is_refused() -> None:
 
 def test_a_flood_of_text_is_refused_unread_and_never_echoed() -> None:
     flood = "[" * 1_000_000
-    for annotation in (f"nebula.spans={flood}", f"nebula.pic={flood}", f"nebula.salt={flood}", f"nebula.{flood}"):
+    for annotation in (
+        f"nebula.spans={flood}",
+        f"nebula.pic={flood}",
+        f"nebula.salt={flood}",
+        f"nebula.fusion={flood}",
+        f"nebula.{flood}",
+    ):
         with pytest.raises(AnnotationError) as raised:
             parse_annotations([annotation])
         assert len(str(raised.value)) < 300

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from nebula_protocol.fusion import parse_fusion
 from pic_worker.adapters.sim.costs import make_costs
 from pic_worker.errors import StartError
 from pic_worker.settings import SimSettings, WorkerSettings
@@ -31,7 +32,11 @@ def test_every_setting_has_a_default() -> None:
         {"prefix_ratio": 1.1},
         {"max_step_tokens": 0},
         {"max_running": 0},
-        {"recompute_tokens_per_segment": -1},
+        {"fusion": "legolink:-1"},
+        {"fusion": "cacheblend:1.5"},
+        {"fusion": "lego"},
+        {"fusion": 16},
+        {"fusion": None},
         {"prompt_hold_s": 0},
         {"metrics_port": 65535},
         {"log_level": "loud"},
@@ -48,6 +53,19 @@ def test_every_setting_has_a_default() -> None:
 def test_unknown_keys_and_impossible_values_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         WorkerSettings.model_validate(wrong)
+
+
+@pytest.mark.parametrize("text", ["legolink:32", "cacheblend:0.3", "none", "full"])
+def test_a_fusion_is_set_and_saved_as_the_text_that_requests_use(text: str) -> None:
+    settings = WorkerSettings.model_validate({"fusion": text})
+    assert settings.fusion == parse_fusion(text)
+    assert settings.model_dump()["fusion"] == text
+    assert WorkerSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def test_an_unknown_fusion_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValidationError, match="'blend' is no fusion; the forms are legolink:16"):
+        WorkerSettings.model_validate({"fusion": "blend"})
 
 
 def test_settings_cannot_be_changed() -> None:
