@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 from nebula_protocol.cut_settings import CutSettings
 from nebula_protocol.errors import FusionError
 from nebula_protocol.fusion import Fusion, legolink, parse_fusion
+from pic_worker.vllm_settings import VllmSettings
 
 _MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -69,8 +70,8 @@ class WorkerSettings(BaseModel):
 
     role: Literal["prefill", "decode"] = "prefill"
     """Which half of a request this worker serves."""
-    engine: Literal["sim"] = "sim"
-    """What computes."""
+    engine: Literal["sim", "vllm"] = "sim"
+    """What computes: vLLM, or calibrated times."""
     namespace: str = "nebula_pool"
     """Dynamo namespace to serve in."""
     component: str = "prefill"
@@ -102,6 +103,8 @@ class WorkerSettings(BaseModel):
     """Link to other workers."""
     sim: SimSettings = SimSettings()
     """Only for the `sim` engine."""
+    vllm: VllmSettings = VllmSettings()
+    """Only for the `vllm` engine."""
     cut: CutSettings = CutSettings()
     """How this worker cuts prompts itself."""
     prompt_hold_s: float = Field(default=60.0, gt=0, le=3600)

@@ -25,7 +25,7 @@ def test_every_setting_has_a_default() -> None:
         {"sim": {"colour": "red"}},
         {"link": {"colour": "red"}},
         {"role": "both"},
-        {"engine": "vllm"},
+        {"engine": "abacus"},
         {"block_size_tokens": 0},
         {"device_capacity_tokens": 100},
         {"store_capacity_tokens": -1},
