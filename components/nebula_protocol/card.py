@@ -4,6 +4,7 @@ import msgspec
 
 from nebula_protocol.cost import CostFit, LinkFit
 from nebula_protocol.domain import Domain
+from nebula_protocol.fusion import Fusion
 from nebula_protocol.ids import Role, WorkerEpoch, WorkerId
 
 
@@ -23,10 +24,10 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     store_capacity_tokens: int
     kv_bytes_per_token: int
     max_step_tokens: int
-    recompute_tokens_per_segment: int
-    """LegoLink's k: the first tokens of each reused segment that are computed again."""
-    recompute_ratio: float = 0.0
-    """CacheBlend's ratio of reused tokens that are computed again; 0 where the method is LegoLink."""
+    num_layers: int
+    """Of the model; a fusion's probe runs through the first of them."""
+    fusion: Fusion
+    """What it computes again of reused segments, unless a request asks for something else."""
     step_cost: CostFit
     peer_link: LinkFit
     load_s_per_token: float

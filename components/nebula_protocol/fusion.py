@@ -53,6 +53,14 @@ class Fusion(msgspec.Struct, frozen=True):
         share = math.ceil(round(self.ratio * num_tokens, 6))
         return min(num_tokens, max(self.leading_tokens, share))
 
+    def probe_ratio(self, num_layers: int) -> float:
+        """What the probe costs, as a share of computing all reused tokens in full."""
+        return PROBE_LAYERS / num_layers if self.needs_probe else 0.0
+
+    def spared_ratio(self, num_layers: int) -> float:
+        """Share of the compute of reused tokens, the leading ones apart, that the engine is spared."""
+        return max(0.0, 1.0 - self.ratio - self.probe_ratio(num_layers))
+
     def __str__(self) -> str:
         """The form that `parse_fusion` reads."""
         match self.method:

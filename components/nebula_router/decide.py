@@ -214,6 +214,7 @@ class RouterState:
         if not self._fleet_profiles:
             raise NoWorkerError("no prefill worker is known yet")
         pic = self._pic if request.options.pic is None else request.options.pic
+        fusion = request.options.fusion
         domain_id = tenant_domain(self._domain_id, request.options.cache_salt)
         layout = self._cut(request, pic)
         coverage = self.view.coverage(layout, domain_id, self._fleet.workers, now_s)
@@ -222,7 +223,7 @@ class RouterState:
             domain_id=domain_id,
             layout=layout,
             coverage=coverage,
-            fleet=self._fleet,
+            fleet=self._fleet if fusion is None else self._fleet.with_fusion(fusion),
             load=self._loads.snapshot(self._fleet.workers, now_s),
             settings=self._planner_settings if pic else _EXACT,
             hands_over=request.remaining_tokens != 1,

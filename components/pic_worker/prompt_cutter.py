@@ -60,6 +60,7 @@ class PromptCutter:
                 lineage=lineage,
                 domain_id=domain_id,
                 hold_prompt=plan.hands_over,
+                fusion=options.fusion,
             )
         if not pic:
             return exact_request(request_id, tokens, hashes, lineage=lineage, domain_id=domain_id)
@@ -73,7 +74,15 @@ class PromptCutter:
             )
         except SpanError as error:
             raise BadWorkError(str(error)) from error
-        return unplanned_request(request_id, layout.segments, tokens, hashes, lineage=lineage, domain_id=domain_id)
+        return unplanned_request(
+            request_id,
+            layout.segments,
+            tokens,
+            hashes,
+            lineage=lineage,
+            domain_id=domain_id,
+            fusion=options.fusion,
+        )
 
     def helper_request(self, request_id: RequestId, task: HelperTask, tokens: TokenArray) -> HelperRequest:
         """

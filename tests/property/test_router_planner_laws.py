@@ -11,6 +11,7 @@ from support.placement_case import BLOCK, NOW_S, PlacementCase, layout_of, round
 
 from nebula_protocol.card import WorkerCard
 from nebula_protocol.cost import CostFit, LinkFit
+from nebula_protocol.fusion import legolink
 from nebula_protocol.plan import Source
 from nebula_router.core.coverage import IN_FLIGHT, NOT_HELD, STORED, UNCONFIRMED
 from nebula_router.core.estimator import estimate_workers
@@ -37,7 +38,7 @@ def real_card(worker_id: int, link: LinkFit, recompute_tokens: int) -> WorkerCar
         kv_bytes_per_token=163_840,
         load_s_per_token=3e-6,
         max_step_tokens=2048,
-        recompute_tokens_per_segment=recompute_tokens,
+        fusion=legolink(recompute_tokens),
     )
 
 
@@ -203,7 +204,7 @@ def test_the_estimate_is_that_of_the_plan(case: PlacementCase) -> None:
     answer = plan(case)
     target = int(answer.plan.target.worker_id)
     card = next(card for card in case.cards if card.worker_id == target)
-    computed, loaded = computed_tokens(case, answer, card.recompute_tokens_per_segment)
+    computed, loaded = computed_tokens(case, answer, card.fusion.leading_tokens)
     arrive_in_s = arrival_s(case, answer, card)
     load = {name: values[target] for name, values in case.load.items()}
     if arrive_in_s <= load["turn_in_s"]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from nebula_protocol.cost import LinkFit
+from nebula_protocol.fusion import legolink
 from nebula_protocol.hashing import hash_blocks, hash_segment
 from nebula_protocol.ids import DomainId, RequestId, WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import Mark, Segment
@@ -30,6 +31,7 @@ from pic_worker.core.step_plan import StepPlan
 
 BLOCK = 4
 RECOMPUTE = 2
+NUM_LAYERS = 20
 DOMAIN = DomainId("domain")
 OWN = WorkerWithDpRank(WorkerId(1))
 PEER = WorkerWithDpRank(WorkerId(2))
@@ -46,7 +48,8 @@ CONFIG = EngineConfig(
     max_step_tokens=100,
     max_running=8,
     kv_bytes_per_token=10,
-    recompute_tokens_per_segment=RECOMPUTE,
+    num_layers=NUM_LAYERS,
+    fusion=legolink(RECOMPUTE),
     peer_link=LinkFit(floor_s=0.001, bytes_per_s=1e5),
     prompt_hold_s=5.0,
     lease_s=2.0,

@@ -13,6 +13,7 @@ import numpy as np
 from nebula_protocol.card import WorkerCard
 from nebula_protocol.cost import CostFit, LinkFit
 from nebula_protocol.domain import Domain
+from nebula_protocol.fusion import NO_FUSION
 from nebula_protocol.ids import DomainId, RequestId, Role, SegmentHash, WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import Mark, PromptLayout, Segment
 from nebula_router.core.coverage import Coverage
@@ -40,7 +41,8 @@ ROUND_CARD = WorkerCard(
     store_capacity_tokens=200_000,
     kv_bytes_per_token=1_000,
     max_step_tokens=8_192,
-    recompute_tokens_per_segment=0,
+    num_layers=40,
+    fusion=NO_FUSION,
     step_cost=CostFit(step_s=STEP_S, per_token_s=TOKEN_S, per_pair_s=0.0),
     peer_link=LinkFit(floor_s=LINK_FLOOR_S, bytes_per_s=1e8),
     load_s_per_token=0.0,

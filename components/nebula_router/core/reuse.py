@@ -38,7 +38,7 @@ def compute_saving(
     """What loading saves over computing in context, spans [R] on workers [W].
 
     Spared are a segment's tokens behind the prefix hit but for the first k of them (LegoLink), or of them a share
-    1 - recompute_ratio (CacheBlend). A token at position p costs a + b * (p + 1/2), so a run of n around the middle m
+    1 - ratio - probe (CacheBlend). A token at position p costs a + b * (p + 1/2), so a run of n around the middle m
     costs n * (a + b * m).
     """
     fleet, ends = question.fleet, spans.ends[:, None]

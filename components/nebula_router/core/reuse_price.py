@@ -19,7 +19,7 @@ class ReusePrice:
     recompute_tokens: int
     """Leading tokens of each reused segment that are computed again."""
     reused_ratio: float
-    """Share of its other tokens that is not computed again."""
+    """Share of its other tokens that is not computed again, a fusion's probe counted."""
 
     @classmethod
     def of(cls, profiles: Sequence[WorkerProfile]) -> Self | None:
@@ -31,8 +31,8 @@ class ReusePrice:
             per_token_s=fmean(card.step_cost.per_token_s for card in cards),
             per_pair_s=fmean(card.step_cost.per_pair_s for card in cards),
             load_s_per_token=fmean(card.load_s_per_token for card in cards),
-            recompute_tokens=round(fmean(card.recompute_tokens_per_segment for card in cards)),
-            reused_ratio=fmean((1.0 - card.recompute_ratio) * card.pic for card in cards),
+            recompute_tokens=round(fmean(card.fusion.leading_tokens for card in cards)),
+            reused_ratio=fmean(card.fusion.spared_ratio(card.num_layers) * card.pic for card in cards),
         )
 
     def compute_s(self, start: int, end: int) -> float:

@@ -78,7 +78,7 @@ def helper_receipt(
 
 def _outcome(state: PromptState, segment: SegmentState, store: TwoClassStore) -> SegmentOutcome:
     plan = segment.plan
-    reused = segment.loaded is not None
+    reused = bool(segment.loaded)
     loaded_from = segment.came_by if reused else Source.COMPUTE
     done = Source.LOCAL if segment.is_covered else loaded_from
     return SegmentOutcome(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nebula_protocol.cost import attention_pairs
 from nebula_protocol.receipt import StepWork
@@ -18,6 +18,9 @@ class Run(NamedTuple):
 class Taken(NamedTuple):
     num_tokens: int
     attention_pairs: float
+
+
+NO_WORK: Final = Taken(0, 0.0)
 
 
 class ComputeRuns:
@@ -87,6 +90,8 @@ class ComputeWork:
     runs: ComputeRuns
     load_s: float = 0.0
     """Not yet charged to a step."""
+    probe: Taken = NO_WORK
+    """Not yet charged to a step. It goes beside the step's budget of tokens, as a forward of its own would."""
     ledger: StepLedger = field(default_factory=StepLedger)
 
 

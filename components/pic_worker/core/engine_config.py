@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from nebula_protocol.cost import LinkFit
+from nebula_protocol.fusion import Fusion
 from nebula_protocol.ids import WorkerEpoch, WorkerWithDpRank
 
 
@@ -18,7 +19,10 @@ class EngineConfig:
     max_step_tokens: int
     max_running: int
     kv_bytes_per_token: int
-    recompute_tokens_per_segment: int
+    num_layers: int
+    """Of the model."""
+    fusion: Fusion
+    """Unless a request asks for something else."""
     peer_link: LinkFit
     pic: bool = True
     prompt_hold_s: float = 60.0

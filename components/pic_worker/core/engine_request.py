@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nebula_protocol.fusion import Fusion
 from nebula_protocol.hashing import HashArray, hash_segment
 from nebula_protocol.ids import DomainId, RequestId, SegmentHash
 from nebula_protocol.layout import Segment
@@ -33,6 +34,8 @@ class EngineRequest:
     wait_budget_s: float = 0.0
     hold_prompt: bool = True
     """Keep the prompt's blocks after prefill until they are pulled."""
+    fusion: Fusion | None = None
+    """None: as the worker is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ def planned_request(
     lineage: str,
     domain_id: DomainId,
     hold_prompt: bool = True,
+    fusion: Fusion | None = None,
 ) -> EngineRequest:
     """A request with the router's plan. Spans that do not fit the prompt are ignored: they become gap tokens.
 
@@ -74,6 +78,7 @@ def planned_request(
         expected_prefix_tokens=plan.prefix_hit_tokens,
         wait_budget_s=plan.wait_budget_s,
         hold_prompt=hold_prompt,
+        fusion=fusion,
     )
 
 
@@ -86,6 +91,7 @@ def unplanned_request(
     lineage: str,
     domain_id: DomainId,
     hold_prompt: bool = True,
+    fusion: Fusion | None = None,
 ) -> EngineRequest:
     """A request that came without a plan: the worker's own cut, reuse from the local store, no waiting."""
     own = tuple(
@@ -100,6 +106,7 @@ def unplanned_request(
         domain_id=domain_id,
         segments=own,
         hold_prompt=hold_prompt,
+        fusion=fusion,
     )
 
 

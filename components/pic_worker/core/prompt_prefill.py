@@ -1,10 +1,12 @@
 """A prompt's way through the engine: submission, admission, progress by steps, release."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nebula_protocol.cost import LinkFit
+from nebula_protocol.cost import LinkFit, attention_pairs
 from nebula_protocol.ids import SegmentHash
-from pic_worker.core.compute_work import ComputeRuns, ComputeWork, runs_between
+from pic_worker.core.compute_work import NO_WORK, ComputeRuns, ComputeWork, Run, Taken, runs_between
 from pic_worker.core.effects import FetchCommand
 from pic_worker.core.prefix_cache import PrefixCache
 from pic_worker.core.request_state import PromptState
@@ -21,6 +23,7 @@ class PromptPrefill:
     load_cost: LoadCost
     peer_link: LinkFit
     veto_ratio: float
+    num_layers: int
 
     def begin(self, state: PromptState, *, engine_is_idle: bool, now_s: float) -> list[FetchCommand]:
         """Starts everything that can go on while the prompt waits for its turn."""
@@ -44,12 +47,12 @@ class PromptPrefill:
         prefix_tokens = match.num_blocks * size_tokens
         self.resolver.settle(state, prefix_tokens, now_s)
         state.blocks = self.prefix.admit(state.chain, state.request.tokens, state.request.lineage, match, num_blocks)
-        loaded = [segment.loaded for segment in state.segments if segment.loaded is not None]
-        loaded_tokens = sum(run.end - run.start for run in loaded)
+        loaded = [run for segment in state.segments for run in segment.loaded]
         state.work = ComputeWork(
             runs=ComputeRuns(runs_between(prefix_tokens, state.num_tokens, loaded)),
             load_s=len(match.host_hits) * size_tokens * self.load_cost.block_s_per_token
-            + loaded_tokens * self.load_cost.segment_s_per_token,
+            + _loaded_tokens(state, loaded) * self.load_cost.segment_s_per_token,
+            probe=probe_work(state, self.num_layers),
         )
         return True
 
@@ -103,3 +106,20 @@ class PromptPrefill:
     def _max_prefix_blocks(self, state: PromptState) -> int:
         # The block of the last token is computed even if it is cached: its logits choose the first answer token.
         return (state.num_tokens - 1) // self.prefix.block_size_tokens
+
+
+def _loaded_tokens(state: PromptState, loaded: Sequence[Run]) -> int:
+    """A probe compares what it computes with the KV of all reused tokens, so those computed again are loaded too."""
+    if state.fusion.needs_probe:
+        return sum(segment.hit_tokens for segment in state.segments)
+    return sum(run.end - run.start for run in loaded)
+
+
+def probe_work(state: PromptState, num_layers: int) -> Taken:
+    """The probe over all reused tokens, as the tokens and pairs whose full computation takes as long."""
+    ratio = state.fusion.probe_ratio(num_layers)
+    if not ratio:
+        return NO_WORK
+    hits = [(segment.hit_tokens, segment.plan.start + segment.prefix_tokens) for segment in state.segments]
+    num_tokens = math.ceil(sum(num_tokens for num_tokens, _ in hits) * ratio)
+    return Taken(num_tokens, sum(attention_pairs(num_tokens, start) for num_tokens, start in hits) * ratio)

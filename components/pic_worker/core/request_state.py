@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from nebula_protocol.fusion import Fusion
 from nebula_protocol.ids import Origin, RequestId
 from nebula_protocol.plan import SegmentPlan, Source
 from nebula_protocol.receipt import FallbackReason
@@ -48,8 +49,8 @@ class SegmentState:
     is_producing: bool = False
     """Registered as in flight at this worker."""
     prefix_tokens: int = 0
-    loaded: Run | None = None
-    """Decided at the turn: positions whose KV is loaded; None when it is computed or is all prefix."""
+    loaded: tuple[Run, ...] = ()
+    """Decided at the turn: positions whose KV is loaded and kept; none when it is computed or is all prefix."""
     recomputed_tokens: int = 0
     is_complete: bool = False
     """Computed to its last token, and offered to the store."""
@@ -57,7 +58,7 @@ class SegmentState:
     @property
     def hit_tokens(self) -> int:
         """Tokens whose KV was reused, prefix excluded, those computed again included."""
-        return 0 if self.loaded is None else self.recomputed_tokens + self.loaded.end - self.loaded.start
+        return self.recomputed_tokens + sum(run.end - run.start for run in self.loaded)
 
     @property
     def is_covered(self) -> bool:
@@ -78,6 +79,7 @@ class PromptState:
     submitted_at_s: float
     deadline_s: float
     """Until then its turn waits for segments on their way."""
+    fusion: Fusion
     chain: BlockChain
     segments: list[SegmentState]
     num_waiting: int = 0

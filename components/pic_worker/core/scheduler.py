@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nebula_protocol.ids import RequestId
+from pic_worker.core.compute_work import NO_WORK
 from pic_worker.core.request_state import EngineJob, HelperState, PromptState
 from pic_worker.core.step_plan import StepShare
 
@@ -101,12 +102,12 @@ def _share_out(
         budget -= taken.num_tokens
         share = StepShare(
             request_id=job.request_id,
-            num_tokens=taken.num_tokens,
-            attention_pairs=taken.attention_pairs,
+            num_tokens=taken.num_tokens + work.probe.num_tokens,
+            attention_pairs=taken.attention_pairs + work.probe.attention_pairs,
             load_s=work.load_s,
             is_helper=isinstance(job, HelperState),
         )
-        work.load_s = 0.0
+        work.load_s, work.probe = 0.0, NO_WORK
         shares.append((job, share))
         admission.begin_share(job)
     return budget

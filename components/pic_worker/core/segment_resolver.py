@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from nebula_protocol.fusion import Fusion
 from nebula_protocol.ids import Origin, SegmentHash, WorkerWithDpRank
 from nebula_protocol.messages import FetchedSegment, WantedSegment
 from nebula_protocol.plan import Source
@@ -20,8 +21,6 @@ _REMOTE = frozenset((Source.FETCH, Source.JOIN, Source.COMPUTE_AT))
 class SegmentResolver:
     shelf: SegmentShelf
     own: WorkerWithDpRank
-    recompute_tokens: int
-    """Leading tokens of each reused segment that are computed again."""
     _joined: dict[SegmentKey, list[tuple[PromptState, SegmentState]]] = field(default_factory=dict)
 
     # ---- at submission ----
@@ -182,9 +181,10 @@ class SegmentResolver:
 
     def _choose(self, state: PromptState, segment: SegmentState, start: int, end: int, now_s: float) -> None:
         has_kv = segment.standing is Standing.PINNED or segment.standing is Standing.STAGED
-        if has_kv and end - start > self.recompute_tokens:
-            segment.loaded = Run(start + self.recompute_tokens, end)
-            segment.recomputed_tokens = self.recompute_tokens
+        recomputed_tokens = state.fusion.recomputed_tokens(end - start)
+        if has_kv and end - start > recomputed_tokens:
+            segment.loaded = _loaded_runs(state.fusion, start, end, recomputed_tokens)
+            segment.recomputed_tokens = recomputed_tokens
             segment.fallback = None
             self._stop_producing(state, segment, now_s)
             return
@@ -198,13 +198,13 @@ class SegmentResolver:
     def finish_loading(self, state: PromptState) -> None:
         """The reused KV is in the device tier."""
         for segment in state.segments:
-            if segment.loaded is not None:
+            if segment.loaded:
                 self._let_go(segment)
 
     def store_complete(self, state: PromptState, num_complete: int, now_s: float) -> None:
         """Keeps the segments among the leading `num_complete` tokens that this prompt has computed."""
         for segment in state.segments:
-            if segment.loaded is not None or segment.is_complete or segment.is_covered:
+            if segment.loaded or segment.is_complete or segment.is_covered:
                 continue
             if segment.plan.end <= num_complete:
                 segment.is_complete = True
@@ -246,6 +246,19 @@ class SegmentResolver:
         if segment.is_producing:
             segment.is_producing = False
             self.shelf.end(segment.key, state.arrival_order, now_s)
+
+
+def _loaded_runs(fusion: Fusion, start: int, end: int, recomputed_tokens: int) -> tuple[Run, ...]:
+    """What is left of [start, end) without the recomputed tokens.
+
+    LegoLink's are the leading ones. Which ones CacheBlend will choose is not known: a run in the middle attends to as
+    much as the same number of tokens spread evenly.
+    """
+    if not fusion.ratio:
+        return (Run(start + recomputed_tokens, end),)
+    first = start + (end - start - recomputed_tokens) // 2
+    runs = (Run(start, first), Run(first + recomputed_tokens, end))
+    return tuple(run for run in runs if run.start < run.end)
 
 
 def _is_kept(segment: SegmentState) -> bool:

@@ -69,12 +69,12 @@ class SimEngine:
         self._pool = DevicePool(config.device_capacity_blocks)
         self._prefix = PrefixCache(self._pool, self._store, self._log, config.block_size_tokens)
         self._shelf = SegmentShelf(self._store, self._log, self._prefix)
-        self._resolver = SegmentResolver(self._shelf, config.worker, config.recompute_tokens_per_segment)
+        self._resolver = SegmentResolver(self._shelf, config.worker)
         self._source = SegmentSource(self._shelf, config.kv_bytes_per_token, config.lease_s, config.join_grace_s)
         self._shelf.watch(self._resolver)
         self._shelf.watch(self._source)
         self._prompts = PromptPrefill(
-            self._prefix, self._resolver, step_cost, load_cost, config.peer_link, config.veto_ratio
+            self._prefix, self._resolver, step_cost, load_cost, config.peer_link, config.veto_ratio, config.num_layers
         )
         self._helpers = HelperPrefill(self._prefix, self._shelf)
         self._scheduler = StepScheduler(
@@ -104,6 +104,7 @@ class SimEngine:
             arrival_order=self._take_arrival_order(),
             submitted_at_s=now_s,
             deadline_s=now_s + request.wait_budget_s,
+            fusion=request.fusion or self._config.fusion,
             chain=chain_blocks(request.block_hashes, request.lineage),
             segments=segment_states(request) if self._config.pic else [],
         )

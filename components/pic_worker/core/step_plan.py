@@ -12,6 +12,7 @@ class StepShare:
 
     request_id: RequestId
     num_tokens: int
+    """The probe of a fusion included, in tokens that take as long."""
     attention_pairs: float
     load_s: float
     """Bringing reused KV into the device tier; not 0 only in the request's first step."""

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.placement_case import NOW_S, PlacementCase, layout_of, round_card
+from support.placement_case import NOW_S, PlacementCase, layout_of, round_card, worker
 
 from nebula_protocol.cost import CostFit
+from nebula_protocol.fusion import FULL_FUSION, cacheblend, legolink
 from nebula_protocol.ids import Role
 from nebula_router.core.coverage import IN_FLIGHT, STORED, UNCONFIRMED
 from nebula_router.core.estimator import Estimates, WorkerEstimate, estimate_workers
+from nebula_router.core.fleet import Fleet
 from nebula_router.core.plan_question import PlannerSettings
 from nebula_router.core.queued_work import QueuedWork
+from nebula_router.core.worker_profile import WorkerProfile
 
 ONE, TWO = [round_card(1)], [round_card(1), round_card(2)]
 
@@ -94,21 +97,33 @@ def test_a_segment_that_lies_there_is_loaded_instead_of_computed(state: int) -> 
 
 
 def test_the_first_tokens_of_a_reused_segment_are_computed_again() -> None:
-    case = PlacementCase(
-        [round_card(1, recompute_tokens_per_segment=16)], layout_of(1000, [(500, 900)]), states={(0, 1): STORED}
-    )
+    case = PlacementCase([round_card(1, fusion=legolink(16))], layout_of(1000, [(500, 900)]), states={(0, 1): STORED})
     assert work(case).step_tokens == 616
 
 
 def test_a_share_of_a_reused_segment_may_be_computed_again() -> None:
-    case = PlacementCase([round_card(1, recompute_ratio=0.15)], layout_of(1000, [(500, 900)]), states={(0, 1): STORED})
-    # 600 + 15 % of 400
-    assert work(case).step_tokens == 660
+    cards = [round_card(1, fusion=cacheblend(0.15), num_layers=40)]
+    case = PlacementCase(cards, layout_of(1000, [(500, 900)]), states={(0, 1): STORED})
+    # 600 + 15 % of 400 + the probe of all 400 through 2 of 40 layers
+    assert work(case).step_tokens == 680
+
+
+def test_a_request_may_ask_for_a_fusion_of_its_own() -> None:
+    cards = [round_card(1, fusion=legolink(16)), round_card(2, fusion=legolink(16), num_layers=20, pic=False)]
+    fleet = Fleet.of([WorkerProfile(worker(card.worker_id), card) for card in cards]).with_fusion(cacheblend(0.15))
+    assert fleet.recompute_tokens.tolist() == [0, 0]
+    # 1 - 0.15 - 2 / 40; the second does not reuse segments.
+    assert fleet.reused_ratio.tolist() == pytest.approx([0.8, 0.0])
+
+
+def test_a_request_that_wants_all_computed_again_is_spared_nothing() -> None:
+    fleet = Fleet.of([WorkerProfile(worker(1), round_card(1))]).with_fusion(FULL_FUSION)
+    assert fleet.reused_ratio.tolist() == [0.0]
 
 
 def test_the_prefix_is_preferred_on_the_tokens_of_a_segment() -> None:
     case = PlacementCase(
-        [round_card(1, recompute_tokens_per_segment=16)],
+        [round_card(1, fusion=legolink(16))],
         layout_of(1000, [(500, 900)]),
         prefix={1: 640},
         states={(0, 1): STORED},
@@ -118,9 +133,7 @@ def test_the_prefix_is_preferred_on_the_tokens_of_a_segment() -> None:
 
 
 def test_a_segment_no_longer_than_what_is_recomputed_is_not_reused() -> None:
-    case = PlacementCase(
-        [round_card(1, recompute_tokens_per_segment=64)], layout_of(1000, [(500, 564)]), states={(0, 1): STORED}
-    )
+    case = PlacementCase([round_card(1, fusion=legolink(64))], layout_of(1000, [(500, 564)]), states={(0, 1): STORED})
     assert work(case).step_tokens == 1000
 
 

@@ -7,6 +7,7 @@ from support.placement_case import NOW_S, PlacementCase, layout_of, round_card, 
 
 from nebula_protocol.card import WorkerCard
 from nebula_protocol.cost import LinkFit
+from nebula_protocol.fusion import Fusion, FusionMethod, legolink
 from nebula_protocol.plan import Source
 from nebula_router.core.coverage import IN_FLIGHT, STORED, UNCONFIRMED
 from nebula_router.core.plan_answer import PlanAnswer, Transfer
@@ -266,7 +267,7 @@ def test_a_segment_at_offset_zero_is_not_claimed_since_it_is_its_own_prefix() ->
 
 
 def test_what_the_target_holds_but_computes_is_not_claimed() -> None:
-    recomputes = [round_card(1, recompute_tokens_per_segment=500)]
+    recomputes = [round_card(1, fusion=legolink(500))]
     answer = plan(PlacementCase(recomputes, layout_of(1000, [(100, 400)]), states={(0, 1): STORED}))
     assert sources(answer) == [(Source.COMPUTE, None)]
     assert answer.computed_segments == ()
@@ -313,11 +314,12 @@ def test_the_best_workers_are_told_with_their_hits() -> None:
 
 
 def test_recomputed_tokens_of_a_reused_segment_count_as_hits() -> None:
-    cards = [round_card(worker_id, recompute_tokens_per_segment=16, recompute_ratio=0.25) for worker_id in (1, 2)]
+    both = Fusion(FusionMethod.CACHEBLEND, leading_tokens=16, ratio=0.25)
+    cards = [round_card(worker_id, fusion=both, num_layers=16) for worker_id in (1, 2)]
     case = PlacementCase(
         cards, layout_of(1000, [(100, 500), (500, 900)]), states={(0, 1): STORED, (1, 1): STORED}, settings=ALONE
     )
     answer = plan(case)
-    # 2 * 16 tokens, a quarter of 2 * 384, and the 200 that are of no segment.
-    assert answer.work.step_tokens == 32 + 192 + 200
+    # 2 * 16 tokens; of 2 * 384 a quarter, and the probe through 2 of 16 layers; and the 200 that are of no segment.
+    assert answer.work.step_tokens == 32 + 192 + 96 + 200
     assert answer.candidates[0].segment_hit_tokens == 800

@@ -52,7 +52,7 @@ async def test_a_malformed_annotation() -> None:
 
 async def test_an_unknown_annotation() -> None:
     reason = await refusal_of(body_of(PROMPT, annotations=["nebula.split=1"]))
-    assert reason == "unknown annotation 'nebula.split'; known are nebula.spans, nebula.pic, nebula.salt"
+    assert reason == "unknown annotation 'nebula.split'; known are nebula.spans, nebula.pic, nebula.salt, nebula.fusion"
 
 
 async def test_tokens_that_are_no_ids() -> None:

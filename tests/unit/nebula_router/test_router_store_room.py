@@ -4,6 +4,7 @@ import pytest
 from support.placement_case import round_card
 
 from nebula_protocol.cost import CostFit
+from nebula_protocol.fusion import Fusion, FusionMethod
 from nebula_protocol.ids import Role
 from nebula_router.core.reuse_price import ReusePrice
 from nebula_router.core.store_room import StoreRoom
@@ -46,13 +47,12 @@ def test_the_price_is_that_of_the_mean_worker() -> None:
             {
                 "step_cost": CostFit(step_s=0.0, per_token_s=0.001, per_pair_s=1e-6),
                 "load_s_per_token": 0.0001,
-                "recompute_tokens_per_segment": 16,
-                "recompute_ratio": 0.2,
+                "fusion": Fusion(FusionMethod.CACHEBLEND, leading_tokens=16, ratio=0.2),
+                "num_layers": 20,
             },
             {
                 "step_cost": CostFit(step_s=0.0, per_token_s=0.003, per_pair_s=3e-6),
                 "load_s_per_token": 0.0003,
-                "recompute_tokens_per_segment": 0,
                 "pic": False,
             },
         )
@@ -62,8 +62,8 @@ def test_the_price_is_that_of_the_mean_worker() -> None:
     assert price.per_pair_s == pytest.approx(2e-6)
     assert price.load_s_per_token == pytest.approx(0.0002)
     assert price.recompute_tokens == 8
-    # 0.8 of a segment's tokens are not computed again by the first, none by the second, which does not reuse them.
-    assert price.reused_ratio == pytest.approx(0.4)
+    # The first spares 1 - 0.2 of a segment's tokens less the probe, 2 of 20 layers; the second does not reuse segments.
+    assert price.reused_ratio == pytest.approx(0.35)
 
 
 def test_tokens_far_into_a_prompt_take_longer_for_their_attention() -> None:

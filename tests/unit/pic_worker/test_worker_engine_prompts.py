@@ -4,6 +4,7 @@ import pytest
 from support.engine_world import BLOCK, DOMAIN, LOAD_COST, TOKEN_S, EngineWorld, join, passage, planned, span, unplanned
 
 from nebula_protocol.events import HostBlocksStored, PicEvent, SegmentRemoved, SegmentStored
+from nebula_protocol.fusion import legolink
 from nebula_protocol.hashing import hash_blocks
 from nebula_protocol.ids import Origin, RemovalReason, RequestId
 from nebula_protocol.plan import Source
@@ -132,7 +133,7 @@ def test_the_last_token_is_computed_even_if_a_segment_holds_it() -> None:
 
 
 def test_a_segment_no_longer_than_what_is_computed_again_is_computed() -> None:
-    world = EngineWorld(recompute_tokens_per_segment=20)
+    world = EngineWorld(fusion=legolink(20))
     world.serve(unplanned("a", prompt_with(LEAD), [(8, 28)]))
     tokens = prompt_with(passage(9, 8))
     receipt = world.serve(planned("b", tokens, [span(tokens, 8, 28, Source.LOCAL)]))

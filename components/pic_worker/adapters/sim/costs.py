@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from nebula_protocol.cost import CostFit, LinkFit
+from pic_worker.calibration.layers import NUM_LAYERS
 from pic_worker.calibration.tables import UnknownTableError, load_table
 from pic_worker.core.step_cost import LoadCost, StepCost
 from pic_worker.errors import StartError
@@ -18,6 +19,7 @@ class SimCosts:
     """What the worker tells the router: the closed form, which is coarser than `step`."""
     kv_bytes_per_token: int
     decode_token_s: float
+    num_layers: int
 
 
 def make_costs(settings: WorkerSettings) -> SimCosts:
@@ -42,4 +44,5 @@ def make_costs(settings: WorkerSettings) -> SimCosts:
         fit=table.cost_fit(factor, overhead_s),
         kv_bytes_per_token=table.kv_bytes_per_token,
         decode_token_s=sim.decode_token_s * scale,
+        num_layers=NUM_LAYERS[table.model],
     )
