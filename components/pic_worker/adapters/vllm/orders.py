@@ -5,15 +5,11 @@ Every rank carries the same orders out in the same order: first `block_saves` (b
 """
 
 from dataclasses import dataclass, field
-from typing import NewType
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
 
-Page = NewType("Page", int)
-"""A piece of a rank's arena: the KV of `page_tokens` tokens in all layers, this rank's heads. Ranks number alike."""
-
-SaveId = NewType("SaveId", int)
-"""Names one save until all ranks have done it; never used twice."""
+from pic_worker.core.arena_ids import Page as Page
+from pic_worker.core.arena_ids import SaveId as SaveId
 
 
 @dataclass(frozen=True, slots=True)
