@@ -31,6 +31,13 @@ Overrides = Annotated[
         "--set", help="A setting of the cluster, such as worker.store_capacity_tokens=50000; several allowed."
     ),
 ]
+Fusion = Annotated[
+    str | None,
+    typer.Option(
+        help="What workers compute again of reused segments: legolink:16, cacheblend:0.15, none or full.",
+        show_default="legolink:16",
+    ),
+]
 Data = Annotated[Path, typer.Option(help="Folder with WORKLOAD.trace.jsonl.gz.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write everything measured to this file.")]
 
@@ -45,12 +52,15 @@ def cell(
     warmup: Warmup = 0,
     output_tokens: OutputTokens = 1,
     closed_loop: ClosedLoop = False,
+    fusion: Fusion = None,
     overrides: Overrides = None,
     data: Data = _DATA,
     json_file: JsonFile = None,
 ) -> None:
     """Run one policy on one workload in virtual time."""
-    settings = _cell_values(workload, rate, model, limit, overrides, seed, warmup, output_tokens, closed_loop)
+    settings = _cell_values(
+        workload, rate, model, limit, _with_fusion(overrides, fusion), seed, warmup, output_tokens, closed_loop
+    )
     _run([policy], settings, data, json_file)
 
 
@@ -66,6 +76,7 @@ def compare(
     warmup: Warmup = 0,
     output_tokens: OutputTokens = 1,
     closed_loop: ClosedLoop = False,
+    fusion: Fusion = None,
     overrides: Overrides = None,
     data: Data = _DATA,
     json_file: JsonFile = None,
@@ -73,7 +84,9 @@ def compare(
     """Run several policies on one workload in virtual time, all with the same arrivals and noise."""
     from nebula_bench.policies.catalogue import POLICIES
 
-    settings = _cell_values(workload, rate, model, limit, overrides, seed, warmup, output_tokens, closed_loop)
+    settings = _cell_values(
+        workload, rate, model, limit, _with_fusion(overrides, fusion), seed, warmup, output_tokens, closed_loop
+    )
     _run(policy or list(POLICIES), settings, data, json_file)
 
 
@@ -128,6 +141,11 @@ def _cell_values(
         "closed_loop": closed_loop,
     }
     return {"workload": workload, "load": load, "limit": limit, "cluster": cluster}
+
+
+def _with_fusion(overrides: Sequence[str] | None, fusion: str | None) -> list[str]:
+    """`--fusion` is short for a setting that is changed often; a `--set` of the same goes before it."""
+    return [*([] if fusion is None else [f"worker.fusion={fusion}"]), *(overrides or ())]
 
 
 def _override(values: dict[str, object], override: str) -> None:

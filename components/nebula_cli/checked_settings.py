@@ -6,6 +6,9 @@ from pydantic import BaseModel, ValidationError
 
 from nebula_cli.errors import CliError
 
+# How pydantic begins what a validator of ours says.
+_OWN_MESSAGE = "Value error, "
+
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
@@ -19,4 +22,4 @@ def make_settings(model: type[Settings], /, **values: object) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "options"
-        raise CliError(f"{place}: {first['msg']}") from error
+        raise CliError(f"{place}: {first['msg'].removeprefix(_OWN_MESSAGE)}") from error

@@ -1,6 +1,6 @@
 """One cell: a workload at a rate, a model, and a policy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -48,7 +48,16 @@ def for_model(cluster: ClusterSettings, name: str) -> ClusterSettings:
         CellError: no such model.
     """
     model = find_model(name)
-    sim = cluster.worker.sim.model_copy(update={"model": model.name, "dtype": model.dtype, "system": model.system})
+    return _with_table(cluster, {"model": model.name, "dtype": model.dtype, "system": model.system})
+
+
+def on_system(cluster: ClusterSettings, system: str) -> ClusterSettings:
+    """The cluster on another GPU."""
+    return _with_table(cluster, {"system": system})
+
+
+def _with_table(cluster: ClusterSettings, table: Mapping[str, str]) -> ClusterSettings:
+    sim = cluster.worker.sim.model_copy(update=dict(table))
     return cluster.model_copy(update={"worker": cluster.worker.model_copy(update={"sim": sim})})
 
 

@@ -8,6 +8,8 @@ from nebula_bench.cluster.cell import CellResult, read_workload
 from nebula_bench.cluster.settings import LoadSettings
 from nebula_bench.paper.accounting import MODEL as ACCOUNTING_MODEL
 from nebula_bench.paper.accounting import ErrorReduction, invalid_hit_reductions, repeated_reductions
+from nebula_bench.paper.apart import POLICIES as APART_POLICIES
+from nebula_bench.paper.apart import SETTINGS, TableApart, run_paper_rates
 from nebula_bench.paper.compute import compute_cell, compute_rate
 from nebula_bench.paper.dynamo_agreement import Agreement, compare_with_dynamo
 from nebula_bench.paper.grid import LOADS, OURS, CellJob, GridCell, RateJob, Scope
@@ -19,7 +21,9 @@ from nebula_bench.paper.recovery import WorkloadRecovery, measure_recovery
 from nebula_bench.paper.rows import (
     accounting_rows,
     agreement_rows,
+    apart_rows,
     main_rows,
+    rate_rows,
     recovery_rows,
     split_rows,
     sweep_rows,
@@ -45,6 +49,7 @@ class Findings:
     repeated: list[ErrorReduction] = field(default_factory=list)
     divisions: list[Division] = field(default_factory=list)
     windows: list[WindowSpread] = field(default_factory=list)
+    apart: list[TableApart] = field(default_factory=list)
     agreements: dict[str, Agreement] = field(default_factory=dict)
 
 
@@ -118,6 +123,15 @@ class Comparison:
                 findings.divisions = measure_divisions(self._scope, self._cells, self._on_finished)
                 findings.windows = measure_windows(self._scope, self._cells, self._on_finished)
                 findings.rows += [*split_rows(findings.divisions), *window_rows(findings.windows)]
+            case Part.CACHEBLEND | Part.LINKS | Part.CAPACITIES | Part.HYBRID:
+                apart = self._run_apart(part)
+                findings.apart += apart
+                findings.rows += [row for one in apart for row in apart_rows(one, LOADS)]
+            case Part.PAPER_RATES:
+                at_rates = run_paper_rates(self._scope, self._cells, self._on_finished)
+                if at_rates is not None:
+                    findings.apart.append(at_rates)
+                    findings.rows += rate_rows(at_rates)
             case Part.DYNAMO:
                 findings.agreements = self._agree()
                 findings.rows += agreement_rows(findings.agreements)
@@ -125,6 +139,16 @@ class Comparison:
     def _find(self, loads: tuple[float, ...], model: str | None = None) -> dict[tuple[GridCell, float], float]:
         scope = self._scope if model is None else self._scope.model_copy(update={"models": (model,)})
         return find_rates(scope, loads, self._rates, self._on_finished)
+
+    def _run_apart(self, part: Part) -> list[TableApart]:
+        """At rates of their own: what is changed may change how busy workers are."""
+        tables: list[TableApart] = []
+        for setting in SETTINGS[part]:
+            scope = setting.scope(self._scope)
+            rates = find_rates(scope, LOADS, self._rates, self._on_finished)
+            table = run_table(scope, rates, self._cells, self._on_finished, APART_POLICIES)
+            tables.append(TableApart(setting.name, setting.title, table))
+        return tables
 
     def _sweep(self) -> dict[float, float]:
         """Rates in proportion to the one at the first load: beyond saturation no rate makes workers busier."""

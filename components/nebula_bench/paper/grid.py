@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from nebula_bench.cluster.cell import CellSettings, for_model
+from nebula_bench.cluster.cell import CellSettings, for_model, on_system
 from nebula_bench.cluster.settings import ClusterSettings, LoadSettings
 from nebula_bench.policies.catalogue import BASELINES
 
@@ -44,6 +44,8 @@ class Scope(BaseModel):
     """Of arrival times and noise; the table shows means over them."""
     limit: int | None = None
     """Only the first requests of each trace: for a quick look, not for the table."""
+    system: str | None = None
+    """GPU of every cell's prefill-time table; None: each model's own."""
     cluster: ClusterSettings = ClusterSettings()
     """What every cell has in common."""
 
@@ -55,12 +57,15 @@ class Scope(BaseModel):
         Raises:
             CellError: no such model.
         """
+        cluster = for_model(self.cluster, cell.model)
+        if self.system is not None:
+            cluster = on_system(cluster, self.system)
         settings = CellSettings(
             workload=cell.workload,
             policy=policy,
             load=LoadSettings(rate_per_s=rate_per_s, seed=seed),
             limit=self.limit,
-            cluster=for_model(self.cluster, cell.model),
+            cluster=cluster,
         )
         return CellJob(data=self.data, cell=settings)
 

@@ -35,6 +35,8 @@ def _markdown(findings: Findings) -> str:
         parts.append(accounting_markdown("invalid hits, of prompt tokens", findings.invalid))
     if findings.repeated:
         parts.append(accounting_markdown("repeated computation, of prompt tokens", findings.repeated))
+    for apart in findings.apart:
+        parts += [f"## {apart.title}\n", cells_markdown(apart.table)]
     return "\n".join(parts)
 
 

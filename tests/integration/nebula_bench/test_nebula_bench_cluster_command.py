@@ -44,6 +44,17 @@ def test_a_cell_prints_a_table_and_writes_json(data: Path, tmp_path: Path) -> No
     assert (result["model"], result["summary"]["num_requests"]) == ("Qwen3-14B", NUM_REQUESTS)
 
 
+@pytest.mark.parametrize(("fusion", "share"), [("none", 0.0), ("cacheblend:0.5", 0.5)])
+def test_a_fusion_can_be_chosen(data: Path, tmp_path: Path, fusion: str, share: float) -> None:
+    file = tmp_path / "cell.json"
+    run("cell", *cell_arguments(data, "--policy", "round_robin_pic", "--fusion", fusion, "--json", str(file)))
+    (result,) = msgspec.json.decode(file.read_bytes())
+    tokens = result["summary"]["tokens"]
+    assert tokens["local_hit"] > 0
+    # Each segment's share is rounded up.
+    assert tokens["recomputed"] == pytest.approx(share * tokens["local_hit"], rel=0.01)
+
+
 def test_policies_are_compared_on_the_same_arrivals(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "cells.json"
     run("compare", *cell_arguments(data, "--policy", "nebula", "--policy", "oracle", "--json", str(file)))
@@ -72,6 +83,7 @@ def test_a_setting_of_the_cluster_can_be_changed(data: Path, tmp_path: Path) -> 
         (("--set", "internet.message_s=1"), CliError, "no group 'internet'"),
         (("--set", "network.message_s=-1"), CliError, "network.message_s"),
         (("--set", "network.speed=1"), CliError, "network.speed"),
+        (("--fusion", "blend"), CliError, "^worker.fusion: 'blend' is no fusion; the forms are legolink:16"),
         (("--warmup", "30"), CliError, "none of 30 requests"),
         (("--workload", "nothing"), TraceError, "nothing.trace.jsonl.gz"),
     ],
@@ -95,3 +107,17 @@ def test_the_paper_writes_rows_and_a_report(data: Path, tmp_path: Path) -> None:
         "repeated_reduction_tau_retail",
     ]
     assert "repeated computation" in (report / "paper.md").read_text()
+
+
+def test_the_papers_own_rates_are_a_part_of_their_own(data: Path, tmp_path: Path) -> None:
+    results, report = tmp_path / "paper.json", tmp_path / "report"
+    scope = ("--model", "Llama-3.1-8B", "--workload", "ragpulse", "--workload", "tau_retail", "--seed", "1")
+    places = ("--data", str(data), "--results", str(results), "--report", str(report))
+    run("paper", "--part", "paper-rates", "--processes", "1", *scope, *places)
+    assert [row.id for row in read_rows(results)] == [
+        "paper_rates_ttft_reduction_ragpulse40",
+        "paper_rates_ttft_reduction_ragpulse48",
+        "paper_rates_ttft_reduction_tau_retail40",
+        "paper_rates_ttft_reduction",
+    ]
+    assert "## The paper's rates, on A100" in (report / "paper.md").read_text()
