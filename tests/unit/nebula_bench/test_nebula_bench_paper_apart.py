@@ -6,7 +6,7 @@ import pytest
 
 from nebula_bench.cluster.settings import ClusterSettings
 from nebula_bench.paper.apart import PAPER_MODELS, PAPER_SYSTEM, POLICIES, SETTINGS, Setting, TableApart
-from nebula_bench.paper.grid import MODELS, OURS, GridCell, Scope
+from nebula_bench.paper.grid import BOUND, MODELS, OURS, GridCell, Scope
 from nebula_bench.paper.main_table import MainTable, TableCell, Timing
 from nebula_bench.paper.markdown import cells_markdown
 from nebula_bench.paper.part import Part
@@ -21,15 +21,15 @@ ALL = [setting for settings in SETTINGS.values() for setting in settings]
 def table_cell(workload: str, ours_ms: float, *, load: float = 0.8, rate_per_s: float = 40.0) -> TableCell:
     timings = {policy: Timing(100.0, 300.0, 0.5, 0.8) for policy in POLICIES}
     timings[OURS] = Timing(ours_ms, 150.0, 0.7, 0.6)
+    timings[BOUND] = Timing(40.0, 120.0, 0.8, 0.5)
     return TableCell(GridCell(workload, "Qwen3-14B"), load, rate_per_s, timings)
 
 
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.name)
 def test_each_setting_changes_the_workers_or_the_model_and_nothing_else(setting: Setting) -> None:
     changed, worker = setting.scope(SCOPE), SCOPE.cluster.worker
-    differing = {
-        key for key in type(worker).model_fields if getattr(changed.cluster.worker, key) != getattr(worker, key)
-    }
+    before, after = worker.model_dump(), changed.cluster.worker.model_dump()
+    differing = {key for key in before if before[key] != after[key]}
     assert differing == set(setting.worker)
     assert differing or changed.models != MODELS
     assert changed.cluster.model_copy(update={"worker": worker}) == SCOPE.cluster
@@ -53,6 +53,8 @@ def test_rows_begin_with_the_settings_name_and_have_no_bars() -> None:
     table = MainTable((table_cell("ragpulse", 60.0), table_cell("chatdev", 80.0)))
     rows = {row.id: row for row in apart_rows(TableApart("link45", "faster links", table), (0.8,))}
     assert rows["link45_ttft_reduction_load80"].value == pytest.approx(0.3)
+    # The bound would reduce by 0.6.
+    assert rows["link45_oracle_gap_captured_load80"].value == pytest.approx(0.5)
     assert rows["link45_worst_cell"].value == pytest.approx(0.2)
     assert all(row.bar is None for row in rows.values())
 
@@ -72,9 +74,7 @@ def test_a_table_without_the_farther_bound_has_no_column_for_it() -> None:
 
 @pytest.mark.parametrize("model", PAPER_MODELS)
 def test_there_is_a_table_of_the_slower_gpu_for_each_model(model: str) -> None:
-    job = SCOPE.model_copy(update={"system": PAPER_SYSTEM}).job(GridCell("ragpulse", model), OURS, 40.0, 1)
-    slow, fast = (
-        make_costs(job.cell.cluster.worker),
-        make_costs(SCOPE.job(GridCell("ragpulse", model), OURS, 40.0, 1).cell.cluster.worker),
-    )
-    assert slow.fit.per_token_s > 1.5 * fast.fit.per_token_s
+    cell = GridCell("ragpulse", model)
+    slower = SCOPE.model_copy(update={"system": PAPER_SYSTEM})
+    slow, fast = (make_costs(scope.job(cell, OURS, 40.0, 1).cell.cluster.worker).fit for scope in (slower, SCOPE))
+    assert slow.per_token_s > 1.5 * fast.per_token_s
