@@ -3,7 +3,7 @@
 from typing import NewType
 
 Page = NewType("Page", int)
-"""A piece of a rank's arena: the KV of a fixed number of tokens in all layers, this rank's heads. Ranks number alike."""
+"""A piece of a rank's arena: the KV of some tokens in all layers, this rank's heads. Ranks number alike."""
 
 SaveId = NewType("SaveId", int)
 """Names one save until all ranks have done it; never used twice."""

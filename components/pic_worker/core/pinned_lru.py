@@ -71,6 +71,13 @@ class PinnedLru(Generic[K]):
         self._idle[key] = size_tokens
         self.idle_tokens += size_tokens
 
+    def remove(self, key: K) -> None:
+        """Takes out a key that is not pinned."""
+        size_tokens = self._idle.pop(key)
+        del self._size_tokens[key]
+        self.used_tokens -= size_tokens
+        self.idle_tokens -= size_tokens
+
     def evict(self, num_tokens: int) -> list[K]:
         """Removes the least recently used keys until `num_tokens` are free or all that is left is pinned."""
         sizes, idle = self._size_tokens, self._idle

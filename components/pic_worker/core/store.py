@@ -51,8 +51,15 @@ class TwoClassStore:
     by itself.
     """
 
-    def __init__(self, *, capacity_tokens: int, prefix_ratio: float, block_size_tokens: int) -> None:
+    def __init__(
+        self, *, capacity_tokens: int, prefix_ratio: float, block_size_tokens: int, page_tokens: int = 1
+    ) -> None:
+        """
+        Args:
+            page_tokens: segments take whole pages of this size.
+        """
         self._capacity_tokens = capacity_tokens
+        self._page_tokens = page_tokens
         self._block_size_tokens = block_size_tokens
         self._blocks: _StoreClass[EngineBlockHash] = _StoreClass()
         self._segments: _StoreClass[SegmentKey] = _StoreClass()
@@ -112,6 +119,10 @@ class TwoClassStore:
         for block_hash in block_hashes:
             self._blocks.unpin(block_hash)
 
+    def remove_block(self, block_hash: EngineBlockHash) -> None:
+        """Takes out a block that is here and not pinned."""
+        self._blocks.remove(block_hash)
+
     def blocks(self) -> tuple[EngineBlockHash, ...]:
         return tuple(self._blocks)
 
@@ -139,10 +150,11 @@ class TwoClassStore:
                 return SegmentPut(Kept.ALREADY)
             self._stored_segments[key] = segment
             return SegmentPut(Kept.NEW)
-        if segment.num_tokens > self._room_tokens(self._segments, self._blocks):
+        size_tokens = -(-segment.num_tokens // self._page_tokens) * self._page_tokens
+        if size_tokens > self._room_tokens(self._segments, self._blocks):
             return SegmentPut(Kept.REFUSED)
-        self._make_room(segment.num_tokens, self._segments, self._blocks)
-        self._segments.add((key,), segment.num_tokens)
+        self._make_room(size_tokens, self._segments, self._blocks)
+        self._segments.add((key,), size_tokens)
         self._stored_segments[key] = segment
         return SegmentPut(Kept.NEW, self._take_evictions())
 
@@ -151,6 +163,11 @@ class TwoClassStore:
 
     def unpin_segment(self, key: SegmentKey) -> None:
         self._segments.unpin(key)
+
+    def remove_segment(self, key: SegmentKey) -> None:
+        """Takes out a segment that is here and not pinned."""
+        self._segments.remove(key)
+        del self._stored_segments[key]
 
     def segments(self) -> tuple[SegmentEntry, ...]:
         return tuple(
