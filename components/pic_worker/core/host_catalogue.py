@@ -110,7 +110,7 @@ class HostCatalogue:
         """Takes room for those that are not here, as far as there is some; the others become the most recently used.
 
         Args:
-            leaving: distinct blocks, the last one the most recently used; with each, whether some of its KV was injected.
+            leaving: distinct, the last one the most recently used; with each, whether some of its KV was injected.
         """
         is_injected = {name.block_hash: (name, injected) for name, injected in leaving}
         put = self._store.put_blocks(tuple(is_injected))

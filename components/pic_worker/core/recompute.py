@@ -26,7 +26,7 @@ class Recompute:
 
 
 def plan_recompute(claim: Claim, fusion: Fusion) -> Recompute:
-    """The tokens of `claim` to compute so that its segments fit their new context; prefix blocks are exact as they are."""
+    """The tokens of `claim` to compute so that its segments fit their context; prefix blocks are exact already."""
     use_tokens = tuple(fusion.recomputed_tokens(use.end - use.start) for use in claim.uses)
     runs = list(claim.gaps)
     if not fusion.needs_probe:

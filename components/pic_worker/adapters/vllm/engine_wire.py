@@ -4,6 +4,7 @@ A request carries its `PrefillOrder` in `kv_transfer_params[ORDER_KEY]` (as plai
 ordered local socket; the other way `EngineControl` over another. Both are MessagePack.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -36,6 +37,21 @@ class PrefillOrder(msgspec.Struct, frozen=True, kw_only=True):
     has_plan: bool = False
     may_reuse: bool = True
     """False: the plan was made for another domain; keep what is computed, reuse nothing."""
+
+
+def transfer_params(order: PrefillOrder) -> dict[str, object]:
+    """A request's `kv_transfer_params` that carry the order; other connectors' may be added."""
+    return {ORDER_KEY: msgspec.to_builtins(order, builtin_types=(bytes,))}
+
+
+def read_order(params: Mapping[str, object] | None) -> PrefillOrder | None:
+    """The order in a request's `kv_transfer_params`; None where there is none.
+
+    Raises:
+        msgspec.ValidationError: there is one, of another shape.
+    """
+    found = params.get(ORDER_KEY) if params else None
+    return None if found is None else msgspec.convert(found, PrefillOrder)
 
 
 class SegmentFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +122,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """In `kv_connector_extra_config["nebula"]`, as plain data."""
 
     news_url: str
-    """ipc:// address; the worker's process binds a PULL socket, the connector's scheduler half connects a PUSH socket."""
+    """ipc:// address; the worker's process binds a PULL socket, the connector connects a PUSH socket."""
     control_url: str
     """ipc:// address; the worker's process binds a PUSH socket, the connector connects a PULL socket."""
     store_capacity_tokens: int
