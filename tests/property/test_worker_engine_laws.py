@@ -1,12 +1,15 @@
 """Whatever happens in whatever order: sums hold, events tell the state, nothing leaks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.engine_world import (
     BLOCK,
+    NUM_LAYERS,
     OTHER_PEER,
     OWN,
     PEER,
@@ -29,6 +32,7 @@ from nebula_protocol.events import (
     SegmentStored,
     StoreCleared,
 )
+from nebula_protocol.fusion import FULL_FUSION, NO_FUSION, PROBE_LAYERS, Fusion, cacheblend, legolink
 from nebula_protocol.hashing import hash_segment
 from nebula_protocol.ids import EngineBlockHash, Origin, RequestId, SegmentHash, WorkerWithDpRank
 from nebula_protocol.messages import FetchedSegment
@@ -45,6 +49,7 @@ DEVICE_TOKENS, STORE_TOKENS = 96, 64
 prompts = st.lists(st.integers(0, len(PASSAGES) - 1), min_size=1, max_size=4)
 workers = st.sampled_from([OWN, PEER, OTHER_PEER, None])
 ways_to_plan = st.lists(st.tuples(st.sampled_from(list(Source)), workers, st.booleans()), min_size=4, max_size=4)
+fusions = st.sampled_from([None, None, legolink(0), NO_FUSION, cacheblend(0.15), cacheblend(0.6), FULL_FUSION])
 failures = st.sampled_from(
     [FallbackReason.SOURCE_GONE, FallbackReason.LATE, FallbackReason.NOT_THERE, FallbackReason.TOKENS_DIFFER]
 )
@@ -118,7 +123,14 @@ class EngineMachine(RuleBasedStateMachine):
 
     # ---- what happens ----
 
-    @rule(numbers=prompts, tail=st.integers(1, 9), ways=ways_to_plan, budget=st.floats(0, 1), hold=st.booleans())
+    @rule(
+        numbers=prompts,
+        tail=st.integers(1, 9),
+        ways=ways_to_plan,
+        budget=st.floats(0, 1),
+        hold=st.booleans(),
+        fusion=fusions,
+    )
     def submit_with_a_plan(
         self,
         numbers: Sequence[int],
@@ -126,6 +138,7 @@ class EngineMachine(RuleBasedStateMachine):
         ways: Sequence[tuple[Source, WorkerWithDpRank | None, bool]],
         budget: float,
         hold: bool,
+        fusion: Fusion | None,
     ) -> None:
         tokens, spans = prompt_of(numbers, tail)
         segments = tuple(
@@ -141,23 +154,22 @@ class EngineMachine(RuleBasedStateMachine):
         )
         request_id = self.next_id()
         self.live[request_id] = self.world.now_s
-        self.world.submit(
-            planned(
-                request_id,
-                tokens,
-                segments,
-                wait_budget_s=budget,
-                expected_prefix_tokens=len(tokens) // 2,
-                hold_prompt=hold,
-            )
+        request = planned(
+            request_id,
+            tokens,
+            segments,
+            wait_budget_s=budget,
+            expected_prefix_tokens=len(tokens) // 2,
+            hold_prompt=hold,
         )
+        self.world.submit(replace(request, fusion=fusion))
 
-    @rule(numbers=prompts, tail=st.integers(1, 9), hold=st.booleans())
-    def submit_without_a_plan(self, numbers: Sequence[int], tail: int, hold: bool) -> None:
+    @rule(numbers=prompts, tail=st.integers(1, 9), hold=st.booleans(), fusion=fusions)
+    def submit_without_a_plan(self, numbers: Sequence[int], tail: int, hold: bool, fusion: Fusion | None) -> None:
         tokens, spans = prompt_of(numbers, tail)
         request_id = self.next_id()
         self.live[request_id] = self.world.now_s
-        self.world.submit(unplanned(request_id, tokens, spans, hold_prompt=hold))
+        self.world.submit(replace(unplanned(request_id, tokens, spans, hold_prompt=hold), fusion=fusion))
 
     @rule(numbers=prompts)
     def submit_a_helper(self, numbers: Sequence[int]) -> None:
@@ -264,7 +276,9 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def a_step_respects_its_budget(self) -> None:
         for step in self.world.steps[-1:]:
-            assert 0 < step.num_tokens == sum(share.num_tokens for share in step.shares) <= 24
+            # Probes go beside the budget.
+            most = 24 + len(step.shares) * probe_tokens(DEVICE_TOKENS)
+            assert 0 < step.num_tokens == sum(share.num_tokens for share in step.shares) <= most
             assert abs(step.duration_s - step.num_tokens * TOKEN_S - step.load_s) < 1e-9
 
     def teardown(self) -> None:
@@ -297,17 +311,26 @@ def prompt_of(numbers: Sequence[int], tail: int) -> tuple[TokenArray, list[tuple
     return join(*pieces, passage(90 + tail, tail)), spans
 
 
+def probe_tokens(hit_tokens: int) -> int:
+    """What CacheBlend's choice among so many tokens costs."""
+    return ceil(hit_tokens * (PROBE_LAYERS / NUM_LAYERS))
+
+
 def check_receipt(receipt: Receipt) -> None:
     hits = receipt.prefix_hit_tokens + receipt.segment_hit_tokens
     assert receipt.prompt_tokens == hits + receipt.computed_tokens
     assert receipt.segment_hit_tokens == receipt.local_hit_tokens + receipt.fetched_hit_tokens
     assert 0 <= receipt.recomputed_tokens <= receipt.segment_hit_tokens
     assert receipt.recomputed_tokens == sum(outcome.recomputed_tokens for outcome in receipt.segments)
-    assert receipt.work.computed_tokens == receipt.computed_tokens + receipt.recomputed_tokens
+    probed_tokens = receipt.work.computed_tokens - receipt.computed_tokens - receipt.recomputed_tokens
+    assert probed_tokens in (0, probe_tokens(receipt.segment_hit_tokens))
     assert 0 <= receipt.invalid_hit_tokens <= receipt.prompt_tokens
     assert min(receipt.timing.queue_s, receipt.timing.wait_s, receipt.timing.compute_s) >= 0
-    # No more pairs than prefill of all tokens has.
-    assert receipt.work.attention_pairs <= attention_pairs(receipt.prompt_tokens, 0) + 1e-6
+    # No more pairs than prefill of all tokens has, and than a probe of them all.
+    most = attention_pairs(receipt.prompt_tokens, 0)
+    assert receipt.work.attention_pairs <= most * (1 + PROBE_LAYERS / NUM_LAYERS) + 1e-6
+    if not probed_tokens:
+        assert receipt.work.attention_pairs <= most + 1e-6
     end = 0
     for outcome in receipt.segments:
         assert end <= outcome.start < outcome.end <= receipt.prompt_tokens
