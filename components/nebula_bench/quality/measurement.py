@@ -1,0 +1,92 @@
+"""Measures one prompt under every condition against its full prefill."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nebula_bench.errors import BenchError
+from nebula_bench.quality.divergence import common_tokens, kl_divergence
+from nebula_bench.quality.engine import Answer, Call, Mode, QualityEngine
+from nebula_bench.quality.outcome import ConditionOutcome, PromptOutcome
+from nebula_bench.quality.prompts import QualityPrompt
+from nebula_bench.quality.settings import QualitySettings
+from nebula_protocol.fusion import Fusion, FusionMethod
+from nebula_protocol.ids import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    origin: Origin
+    fusion: Fusion
+
+
+def conditions_of(settings: QualitySettings, number: int) -> tuple[Condition, ...]:
+    """Of a seed's prompt with this number; recomputing all is checked on some of them."""
+    with_full = number % settings.full_every == 0
+    return tuple(
+        Condition(origin, fusion)
+        for origin in Origin
+        for fusion in settings.fusions
+        if with_full or fusion.method is not FusionMethod.FULL
+    )
+
+
+def measure_prompt(prompt: QualityPrompt, engine: QualityEngine, settings: QualitySettings) -> PromptOutcome:
+    """
+    Raises:
+        BenchError: the engine did not reuse what was there, so that the figures would say nothing.
+    """
+    shelves = {origin: f"{prompt.seed}/{prompt.number}/{origin}" for origin in Origin}
+    engine.run(_lending(prompt, shelves[Origin.ALONE], shelves[Origin.IN_CONTEXT]))
+    conditions = conditions_of(settings, prompt.number)
+    truth, *answers = engine.run(
+        [
+            _asking(prompt, settings, Mode.EXACT),
+            *(
+                _asking(prompt, settings, Mode.REUSE, shelves[condition.origin], condition.fusion)
+                for condition in conditions
+            ),
+        ]
+    )
+    return PromptOutcome(
+        seed=prompt.seed,
+        number=prompt.number,
+        num_passages=len(prompt.passages),
+        prompt_tokens=len(prompt.prompt.tokens),
+        segment_tokens=prompt.prompt.segment_tokens,
+        conditions=tuple(
+            _compare(prompt, condition, truth, answer) for condition, answer in zip(conditions, answers, strict=True)
+        ),
+    )
+
+
+def _lending(prompt: QualityPrompt, alone_shelf: str, in_context_shelf: str) -> Sequence[Call]:
+    lender = prompt.lender
+    return [
+        *(Call(Mode.LEND_ALONE, tokens, ((0, len(tokens)),), alone_shelf) for tokens in dict.fromkeys(prompt.passages)),
+        Call(Mode.LEND, lender.tokens, lender.spans, in_context_shelf),
+    ]
+
+
+def _asking(
+    prompt: QualityPrompt, settings: QualitySettings, mode: Mode, shelf: str = "", fusion: Fusion | None = None
+) -> Call:
+    asked = prompt.prompt
+    if fusion is None:
+        return Call(mode, asked.tokens, num_tokens=settings.num_answer_tokens)
+    return Call(mode, asked.tokens, asked.spans, shelf, fusion, settings.num_answer_tokens)
+
+
+def _compare(prompt: QualityPrompt, condition: Condition, truth: Answer, answer: Answer) -> ConditionOutcome:
+    wanted = prompt.prompt.segment_tokens
+    if answer.reused_tokens != wanted:
+        raise BenchError(
+            f"prompt {prompt.seed}/{prompt.number}, {condition.origin}, {condition.fusion}: "
+            f"{answer.reused_tokens} of {wanted} tokens were reused"
+        )
+    return ConditionOutcome(
+        origin=condition.origin,
+        fusion=str(condition.fusion),
+        kl=kl_divergence(truth.logits, answer.logits),
+        common_tokens=common_tokens(truth.token_ids, answer.token_ids),
+        recomputed_ratio=answer.recomputed_tokens / wanted,
+    )
