@@ -132,3 +132,5 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_recomputed_tokens_per_step: int = 2048
     """Bound of the connector's own forward passes in one step, over all requests."""
     pic: bool = True
+    selects: bool = True
+    """Requests may ask for CacheBlend. Start is refused where the model's first layers cannot be run alone for it."""
