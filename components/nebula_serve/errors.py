@@ -68,6 +68,10 @@ class ModelFolderError(ServeError):
         self.reason = reason
 
 
+class ModelSourceError(ServeError):
+    """A model cannot be made here."""
+
+
 class EngineError(ServeError):
     """The engine asked for does not run on this machine or in this graph."""
 
