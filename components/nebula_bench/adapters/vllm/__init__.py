@@ -1,0 +1,1 @@
+"""Benchmarks that run vLLM inside their own process."""
