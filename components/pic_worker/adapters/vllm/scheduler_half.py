@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -11,7 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from nebula_protocol.errors import TokenIdsError
-from nebula_protocol.fusion import NO_FUSION
+from nebula_protocol.fusion import NO_FUSION, Fusion, legolink
 from pic_worker.adapters.vllm.block_name import block_name
 from pic_worker.adapters.vllm.engine_wire import (
     ClearControl,
@@ -30,6 +31,7 @@ from pic_worker.adapters.vllm.orders import BlockSave, LoadOrder, StepOrders, St
 from pic_worker.adapters.vllm.step_work import ScheduledWork, scheduled_work, step_shares
 from pic_worker.adapters.vllm.token_keeper import TokenKeeper
 from pic_worker.adapters.vllm.tracked_request import TrackedRequest, track_segments
+from pic_worker.core.arena_ids import SaveId
 from pic_worker.core.block_mirror import BlockMirror
 from pic_worker.core.claim import Claim, WantedSegment, plan_claim
 from pic_worker.core.host_catalogue import HostCatalogue
@@ -46,6 +48,15 @@ class News(Protocol):
     def receive(self) -> list[EngineControl]: ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenStep:
+    """Planned, and not known to be done."""
+
+    claims: tuple[Claim, ...]
+    """What it loads; pinned."""
+    save_ids: frozenset[SaveId]
 
 
 class SchedulerHalf:
@@ -87,8 +98,7 @@ class SchedulerHalf:
         self._handed_out: list[int] = []
         """Blocks allocated in the step being planned, which will be written to."""
         self._given_up: list[str] = []
-        self._open_claims: deque[tuple[Claim, ...]] = deque()
-        """Per open step, what it loads."""
+        self._open_steps: deque[_OpenStep] = deque()
 
     @property
     def num_requests(self) -> int:
@@ -114,7 +124,7 @@ class SchedulerHalf:
         claim = self._plan_claim(tracked)
         if not claim.num_tokens:
             return 0, False
-        recompute = plan_recompute(claim, tracked.order.fusion if tracked.order is not None else NO_FUSION)
+        recompute = plan_recompute(claim, self._fusion_of(tracked))
         if recompute.num_tokens and self._is_prefix_being_written(tracked):
             return None, False
         start = self._loads.when(recompute.num_tokens)
@@ -159,7 +169,8 @@ class SchedulerHalf:
         )
         shares, totals = step_shares(work, chunks, self._requests)
         self._ledger.begin_step(shares, totals, self._clock())
-        self._open_claims.append(tuple(self._new_claims))
+        saves = (*block_saves, *segment_saves)
+        self._open_steps.append(_OpenStep(tuple(self._new_claims), frozenset(save.save_id for save in saves)))
         orders = StepOrders(
             block_saves=block_saves,
             loads=tuple(self._new_loads),
@@ -176,11 +187,13 @@ class SchedulerHalf:
     # ---- when a step is done, a request over ----
 
     def finish_step(self, report: StepReport) -> None:
-        """All ranks have done the oldest open step."""
-        if self._open_claims:
-            for claim in self._open_claims.popleft():
-                self._unpin(claim)
+        """The oldest open step is done; `report` names those of its saves that all ranks have done."""
         self.catalogue.confirm(report.saved)
+        if self._open_steps:
+            done = self._open_steps.popleft()
+            for claim in done.claims:
+                self._unpin(claim)
+            self.catalogue.cancel(done.save_ids - report.saved)
         step = self._ledger.end_step(self._clock())
         over = [tracked for tracked in self._ended if not self._ledger.has_open_steps(tracked.request_id)]
         if over:
@@ -236,6 +249,10 @@ class SchedulerHalf:
         return TrackedRequest(request, order, _is_pulled(request), segments)
 
     # ---- claims ----
+
+    def _fusion_of(self, tracked: TrackedRequest) -> Fusion:
+        fusion = tracked.order.fusion if tracked.order is not None else NO_FUSION
+        return legolink() if fusion.needs_probe and not self._settings.selects else fusion
 
     def _plan_claim(self, tracked: TrackedRequest) -> Claim:
         block_hashes = tracked.request.block_hashes

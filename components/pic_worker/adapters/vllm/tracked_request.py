@@ -131,12 +131,17 @@ class TrackedRequest:
         return self.recompute.attention_pairs * num_tokens / self.recompute.num_tokens
 
     def facts(self, *, queued_s: float, ledger: StepLedger, is_stored: Callable[[SegmentTrack], bool]) -> PrefillFacts:
+        tracks = {segment.plan: segment for segment in self.segments}
+        facts: list[SegmentFact] = []
+        for plan in self.order.segments if self.order is not None else ():
+            segment = tracks.get(plan)
+            facts.append(segment.fact(is_stored=is_stored(segment)) if segment is not None else _bare_fact(plan))
         return PrefillFacts(
             request_id=RequestId(self.request_id),
             prompt_tokens=self.prompt_tokens,
             device_prefix_tokens=self.admitted_device_tokens or 0,
             host_prefix_tokens=self.admitted_host_tokens,
-            segments=tuple(segment.fact(is_stored=is_stored(segment)) for segment in self.segments),
+            segments=tuple(facts),
             queued_s=queued_s,
             computed_tokens=ledger.computed_tokens,
             attention_pairs=ledger.attention_pairs,
@@ -167,3 +172,8 @@ def track_segments(request: Request, order: PrefillOrder | None) -> tuple[Segmen
         key = SegmentKey(order.domain_id, plan.segment_hash)
         tracks.append(SegmentTrack(plan, key, token_bytes(tokens[plan.start : plan.end])))
     return tuple(tracks)
+
+
+def _bare_fact(plan: SegmentPlan) -> SegmentFact:
+    """Of a segment that does not fit the prompt."""
+    return SegmentFact(segment_hash=plan.segment_hash, start=plan.start, end=plan.end)
