@@ -169,8 +169,8 @@ class SchedulerHalf:
         )
         shares, totals = step_shares(work, chunks, self._requests)
         self._ledger.begin_step(shares, totals, self._clock())
-        saves = (*block_saves, *segment_saves)
-        self._open_steps.append(_OpenStep(tuple(self._new_claims), frozenset(save.save_id for save in saves)))
+        save_ids = {*(save.save_id for save in block_saves), *(save.save_id for save in segment_saves)}
+        self._open_steps.append(_OpenStep(tuple(self._new_claims), frozenset(save_ids)))
         orders = StepOrders(
             block_saves=block_saves,
             loads=tuple(self._new_loads),
