@@ -3,10 +3,10 @@
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.worker.cpu_worker import CPUWorker
 
-from pic_worker.adapters.vllm.worker_class import hand_over
+from pic_worker.adapters.vllm.runner_handover import hand_over
 
 
-class NebulaCpuWorker(CPUWorker):
+class PicCpuWorker(CPUWorker):
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
         super().initialize_from_config(kv_cache_config)
         hand_over(self.model_runner)
