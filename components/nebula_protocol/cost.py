@@ -32,3 +32,7 @@ class LinkFit(msgspec.Struct, frozen=True, kw_only=True):
 
     def transfer_s(self, num_bytes: float) -> float:
         return self.floor_s + num_bytes / self.bytes_per_s
+
+
+NO_LINK = LinkFit(floor_s=0.0, bytes_per_s=1.0)
+"""Of a worker whose KV cannot be copied to or from others: any computation is sooner done than a transfer."""

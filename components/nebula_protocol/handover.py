@@ -19,6 +19,11 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens at the prompt's end that are the answer's beginning."""
     kv_bytes: int
     receipt: Receipt
+    lineage: str = ""
+    """Under which the prompt's prefix blocks are cached: see `nebula_protocol.lineage`."""
+    kv_transfer_params: dict[str, object] | None = None
+    """What the engine of the decode worker needs to fetch the KV, in that engine's own words. None where it needs no
+    more than this record."""
 
 
 HANDOVER_KEY = "nebula_handover"

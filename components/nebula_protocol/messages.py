@@ -63,11 +63,15 @@ class FetchReply(msgspec.Struct, frozen=True, kw_only=True, tag="fetched"):
 
 
 class PullPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="pull_prompt"):
-    """A decode worker takes over a prefilled prompt's KV; the prefill worker may free it afterwards."""
+    """A decode worker takes over a prefilled prompt's KV; the prefill worker may free it afterwards.
+
+    Where engines move the KV by themselves it is asked twice: before, whether it is still there, and afterwards.
+    """
 
     version: int = 1
     request_id: RequestId
     from_worker: WorkerId
+    has_arrived: bool = False
 
 
 class PromptPulled(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_pulled"):

@@ -4,7 +4,6 @@ import sys
 
 from nebula_process.logs import configure_logs
 from nebula_process.settings_file import SettingsFileError, load_settings
-from pic_worker.adapters.dynamo.engine import run
 from pic_worker.errors import StartError
 from pic_worker.settings import WorkerSettings
 
@@ -18,6 +17,9 @@ def main() -> None:
             description="One prefill or decode worker. Normally started by `dynamo serve`.",
         )
         configure_logs(settings.log_level)
+        # Here, since vLLM's own processes import this file again and need none of it.
+        from pic_worker.adapters.dynamo.engine import run
+
         run(settings)
     except (SettingsFileError, StartError) as error:
         sys.exit(f"pic_worker: {error}")

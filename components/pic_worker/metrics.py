@@ -15,6 +15,7 @@ class WorkerMetricName(StrEnum):
     STEP_SECONDS = f"{_PREFIX}step_seconds"
     STEP_LAG_SECONDS = f"{_PREFIX}step_lag_seconds"
     STEP_TOKENS = f"{_PREFIX}step_tokens_total"
+    RECOMPUTED_TOKENS = f"{_PREFIX}recomputed_tokens_total"
     PREFILLS = f"{_PREFIX}prefills_total"
     QUEUE_SECONDS = f"{_PREFIX}queue_seconds_total"
     WAIT_SECONDS = f"{_PREFIX}wait_seconds_total"
@@ -36,6 +37,11 @@ class WorkerMetrics:
             buckets=_LAG_BUCKETS_S,
         )
         self._tokens = Counter(_counter_name(WorkerMetricName.STEP_TOKENS), "Tokens computed", registry=registry)
+        self._recomputed = Counter(
+            _counter_name(WorkerMetricName.RECOMPUTED_TOKENS),
+            "Tokens computed again beside the engine's own, for reused segments and gaps between them",
+            registry=registry,
+        )
         self._prefills = Counter(
             _counter_name(WorkerMetricName.PREFILLS), "Prefills done, by kind", ["kind"], registry=registry
         )
@@ -50,6 +56,12 @@ class WorkerMetrics:
         self._step.observe(duration_s)
         self._lag.observe(max(0.0, lag_s))
         self._tokens.inc(num_tokens)
+
+    def observe_engine_step(self, duration_s: float, num_tokens: int, *, recomputed_tokens: int) -> None:
+        """A step of an engine that keeps its own time."""
+        self._step.observe(duration_s)
+        self._tokens.inc(num_tokens)
+        self._recomputed.inc(recomputed_tokens)
 
     def observe_receipt(self, receipt: Receipt, *, is_helper: bool) -> None:
         self._prefills.labels("helper" if is_helper else "prompt").inc()

@@ -1,10 +1,16 @@
 """What a worker needs from outside. Each port has a real adapter and a fake; one suite of tests runs on both."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from nebula_protocol.ids import WorkerId
+from prometheus_client import CollectorRegistry
+
+from nebula_protocol.handover import Handover
+from nebula_protocol.ids import RequestId, WorkerId
 from nebula_protocol.messages import FetchReply, FetchRequest, PromptPulled, PullPrompt
 from pic_worker.core.effects import DeviceEvent
+from pic_worker.work import Prefilled, Sampled, WorkRequest
 
 
 class Clock(Protocol):
@@ -41,3 +47,74 @@ class SegmentEvents(Protocol):
     """Publisher of the store's events."""
 
     async def publish(self, payload: object) -> None: ...
+
+
+class PrefillWorker(Protocol):
+    """A worker that computes prompts, whatever engine it has."""
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Its metrics."""
+        ...
+
+    @property
+    def device_capacity_tokens(self) -> int:
+        """KV room of the engine's own paged cache, as it turned out."""
+        ...
+
+    @property
+    def main_task(self) -> "asyncio.Task[None]":
+        """Runs as long as the worker is of use; when it fails, the process should end."""
+        ...
+
+    async def prefill(self, request_id: RequestId, work: WorkRequest) -> Prefilled:
+        """The prompt's KV, held for its decode worker, and the first token. Cancelled, it leaves nothing behind.
+
+        Raises:
+            BadWorkError: the request cannot be served here.
+        """
+        ...
+
+    async def help(self, request_id: RequestId, work: WorkRequest) -> None:
+        """Computes the segments of the work's helper task and keeps them.
+
+        Raises:
+            BadWorkError: the task cannot be served here.
+        """
+        ...
+
+    def is_quiescent(self) -> bool:
+        """Nothing runs, and no prompt's KV waits to be taken over."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class DecodeWorker(Protocol):
+    """A worker that takes prompts over and generates answers, whatever engine it has."""
+
+    @property
+    def registry(self) -> CollectorRegistry | None:
+        """Its metrics; None for none."""
+        ...
+
+    @property
+    def device_capacity_tokens(self) -> int:
+        """KV room of the engine's own paged cache, as it turned out."""
+        ...
+
+    @property
+    def main_task(self) -> "asyncio.Task[None] | None":
+        """As for `PrefillWorker`; None where there is no such task."""
+        ...
+
+    def decode(self, request_id: RequestId, work: WorkRequest, handover: Handover) -> AsyncGenerator[Sampled, None]:
+        """The answer behind the tokens of `work`, at least one piece. Closed or cancelled, it stops the engine.
+
+        Raises:
+            BadWorkError: the request cannot be served here.
+            PromptGoneError: the prefill worker no longer has the prompt's KV.
+        """
+        ...
+
+    async def close(self) -> None: ...

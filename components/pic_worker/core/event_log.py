@@ -65,23 +65,28 @@ class EventLog:
         if not is_empty:
             self.record_evictions(evictions, RemovalReason.CLEARED)
         elif evictions.blocks or evictions.segments:
-            self._record_pic(StoreCleared())
+            self.record_pic(StoreCleared())
 
     def record_host_blocks_stored(self, block_hashes: Sequence[EngineBlockHash]) -> None:
         if block_hashes:
-            self._record_pic(HostBlocksStored(block_hashes=tuple(block_hashes)))
+            self.record_pic(HostBlocksStored(block_hashes=tuple(block_hashes)))
 
     def record_segment_stored(self, key: SegmentKey, num_tokens: int, origin: Origin) -> None:
-        self._record_pic(
+        self.record_pic(
             SegmentStored(segment_hash=key.segment_hash, domain_id=key.domain_id, num_tokens=num_tokens, origin=origin)
         )
 
     def record_evictions(self, evictions: Evictions, reason: RemovalReason = RemovalReason.CAPACITY) -> None:
         """Entries left the store."""
         if evictions.blocks:
-            self._record_pic(HostBlocksRemoved(block_hashes=evictions.blocks, reason=reason))
+            self.record_pic(HostBlocksRemoved(block_hashes=evictions.blocks, reason=reason))
         for key in evictions.segments:
-            self._record_pic(SegmentRemoved(segment_hash=key.segment_hash, domain_id=key.domain_id, reason=reason))
+            self.record_pic(SegmentRemoved(segment_hash=key.segment_hash, domain_id=key.domain_id, reason=reason))
+
+    def record_pic(self, data: PicEventData) -> None:
+        """Whatever happened in the store."""
+        self._events.append(PicEvent(event_id=EventId(self._next_pic_id), dp_rank=self._dp_rank, data=data))
+        self._next_pic_id += 1
 
     def last_event_ids(self) -> dict[Topic, EventId]:
         return {Topic.KV_EVENTS: EventId(self._next_kv_id - 1), Topic.PIC_EVENTS: EventId(self._next_pic_id - 1)}
@@ -97,10 +102,6 @@ class EventLog:
         if events:
             self._events = [event for event in self._events if not isinstance(event, PicEvent)]
         return events
-
-    def _record_pic(self, data: PicEventData) -> None:
-        self._events.append(PicEvent(event_id=EventId(self._next_pic_id), dp_rank=self._dp_rank, data=data))
-        self._next_pic_id += 1
 
     def _take_kv_id(self) -> EventId:
         event_id = EventId(self._next_kv_id)

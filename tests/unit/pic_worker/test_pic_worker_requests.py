@@ -31,6 +31,7 @@ from pic_worker.adapters.dynamo.requests import (
     read_work,
 )
 from pic_worker.errors import BadWorkError
+from pic_worker.work import Prefilled, Sampled, TopToken
 
 SEGMENT = passage(1, 20)
 PLAN = Plan(
@@ -172,7 +173,7 @@ def decode_request(params: object) -> Mapping[str, object]:
 
 def test_a_handover_passes_from_the_prefill_reply_to_the_decode_request() -> None:
     sent = handover()
-    reply = prefill_chunk(41, sent)
+    reply = prefill_chunk(Prefilled(Sampled((41,), "length"), sent))
     assert reply["token_ids"] == [41]
     assert reply["completion_usage"] == {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 13}
     assert read_handover(decode_request(reply["disaggregated_params"])) == sent
@@ -189,8 +190,8 @@ def test_a_handover_that_is_missing_or_malformed_is_refused(params: object) -> N
 
 
 def test_the_first_decoded_token_carries_the_receipt_and_the_last_the_usage() -> None:
-    first = decode_chunk(7, num_prompt_tokens=12, num_sent=1, last=False, first_of=handover())
-    last = decode_chunk(8, num_prompt_tokens=12, num_sent=2, last=True, first_of=None)
+    first = decode_chunk(Sampled((7,)), num_prompt_tokens=12, num_sent=1, first_of=handover())
+    last = decode_chunk(Sampled((8,), "length"), num_prompt_tokens=12, num_sent=2, first_of=None)
     data = first["engine_data"]
     assert isinstance(data, dict)
     assert from_plain(data[RECEIPT_KEY], Receipt) == receipt()
@@ -199,6 +200,25 @@ def test_the_first_decoded_token_carries_the_receipt_and_the_last_the_usage() ->
     assert "engine_data" not in last
     assert last["finish_reason"] == "length"
     assert last["completion_usage"] == {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14}
+
+
+def test_probabilities_come_with_their_tokens() -> None:
+    top = (TopToken(7, " a", -0.5, 1), TopToken(9, " b", -1.5, 2))
+    chunk = decode_chunk(Sampled((7,), None, (-0.5,), (top,)), num_prompt_tokens=12, num_sent=1, first_of=None)
+    assert chunk["log_probs"] == [-0.5]
+    assert chunk["top_logprobs"] == [
+        [
+            {"rank": 1, "token_id": 7, "token": " a", "logprob": -0.5},
+            {"rank": 2, "token_id": 9, "token": " b", "logprob": -1.5},
+        ]
+    ]
+
+
+def test_the_handover_brings_the_engines_own_words_unchanged() -> None:
+    params: dict[str, object] = {"remote_block_ids": [[1, 2], []], "remote_host": "h", "remote_port": 5600}
+    sent = structs.replace(handover(), kv_transfer_params=params, lineage="exact/")
+    reply = prefill_chunk(Prefilled(Sampled((41,), "length"), sent))
+    assert read_handover(decode_request(reply["disaggregated_params"])) == sent
 
 
 def test_replies_to_helper_work_and_probes_end_their_streams() -> None:

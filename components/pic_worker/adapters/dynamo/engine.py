@@ -3,8 +3,9 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import structlog
 import uvloop
@@ -16,7 +17,6 @@ from dynamo.common.backend.worker import WorkerConfig
 from dynamo.common.constants import DisaggregationMode
 from dynamo.llm.exceptions import Cancelled, InvalidArgument
 from dynamo.runtime import Context, Endpoint
-from msgspec import structs
 
 from nebula_process.main_task import exit_when_failed
 from nebula_process.ready_file import touch_ready_file
@@ -25,7 +25,6 @@ from nebula_protocol.ids import RequestId, Role, WorkerId
 from pic_worker.adapters.dynamo.block_events import DynamoBlockEvents, hash_salted_blocks
 from pic_worker.adapters.dynamo.requests import (
     JsonObject,
-    WorkRequest,
     decode_chunk,
     helper_chunk,
     prefill_chunk,
@@ -33,9 +32,11 @@ from pic_worker.adapters.dynamo.requests import (
     read_handover,
     read_work,
 )
-from pic_worker.adapters.sim.build import DecodeWorker, PrefillWorker, build_decode, build_prefill
+from pic_worker.adapters.engines import build_decode, build_prefill
 from pic_worker.errors import BadWorkError, PromptGoneError, StartError
+from pic_worker.ports import DecodeWorker, PrefillWorker
 from pic_worker.settings import WorkerSettings
+from pic_worker.work import Sampled, WorkRequest
 
 if TYPE_CHECKING:
     # Made by the runtime when it is imported; there is no file to find.
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_DEFAULT_MAX_TOKENS = 16
 _DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
 _MODES = {Role.PREFILL: DisaggregationMode.PREFILL, Role.DECODE: DisaggregationMode.DECODE}
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class PicEngine(LLMEngine):
-    """One worker process of either role, on the `sim` engine."""
+    """One worker process of either role, on either engine."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -95,7 +95,7 @@ class PicEngine(LLMEngine):
             llm=LlmRegistration(
                 context_length=settings.context_tokens,
                 kv_cache_block_size=settings.block_size_tokens,
-                total_kv_blocks=settings.device_capacity_tokens // settings.block_size_tokens,
+                total_kv_blocks=self._worker.device_capacity_tokens // settings.block_size_tokens,
                 max_num_seqs=settings.max_running,
                 max_num_batched_tokens=settings.max_step_tokens,
             ),
@@ -105,15 +105,23 @@ class PicEngine(LLMEngine):
         nats_url = os.environ.get("NATS_SERVER", _DEFAULT_NATS_URL)
         if self._role is Role.DECODE:
             self._decode = await build_decode(self._settings, worker_id, nats_url)
-            return
-        self._prefill = await build_prefill(
-            self._settings,
-            worker_id,
-            nats_url,
-            block_events=self._block_events,
-            hash_salted=hash_salted_blocks,
-        )
-        exit_when_failed(self._prefill.loop)
+        else:
+            self._prefill = await build_prefill(
+                self._settings,
+                worker_id,
+                nats_url,
+                block_events=self._block_events,
+                hash_salted=hash_salted_blocks,
+            )
+        if self._worker.main_task is not None:
+            exit_when_failed(self._worker.main_task)
+
+    @property
+    def _worker(self) -> PrefillWorker | DecodeWorker:
+        worker = self._prefill or self._decode
+        if worker is None:
+            raise StartError("the worker has not started")
+        return worker
 
     def why_not_started(self, error: Exception) -> StartError | None:
         """What kept it from starting, given what Dynamo raised in the end; None if it had started."""
@@ -127,15 +135,15 @@ class PicEngine(LLMEngine):
         return [PushSource(on_ready=self._block_events.attach, dp_rank=0)]
 
     async def register_prometheus(self, metrics: "EngineMetrics") -> None:
-        if self._prefill is not None:
-            register_engine_registry(metrics, self._prefill.metrics.registry)
+        if self._worker.registry is not None:
+            register_engine_registry(metrics, self._worker.registry)
 
     async def on_endpoint_ready(self, endpoint: Endpoint) -> None:
         touch_ready_file()
 
     async def is_quiescent(self) -> bool:
         """Whether no prompt's KV waits for its decode worker, so that this process may end."""
-        return self._prefill is None or self._prefill.service.is_quiescent()
+        return self._prefill is None or self._prefill.is_quiescent()
 
     async def cleanup(self) -> None:
         for worker in (self._prefill, self._decode):
@@ -156,7 +164,7 @@ class PicEngine(LLMEngine):
         if is_probe(request):
             yield probe_chunk()
         elif self._prefill is not None:
-            yield await _unless_stopped(_prefill(self._prefill, read_work(request), context), context)
+            yield await _prefill(self._prefill, read_work(request), context)
         elif self._decode is not None:
             async for chunk in _decode(self._decode, read_work(request), read_handover(request), context):
                 yield chunk
@@ -181,52 +189,63 @@ def run(settings: WorkerSettings) -> None:
 
 async def _prefill(worker: PrefillWorker, work: WorkRequest, context: Context) -> JsonObject:
     """The reply to a prompt or to a helper's task."""
-    if work.helper_task is not None:
-        helper_id = RequestId(f"{work.helper_task.for_request}/helper")
-        await worker.service.help(worker.cutter.helper_request(helper_id, work.helper_task, work.tokens))
-        return helper_chunk()
-    request_id = RequestId(context.id()) if work.plan is None else work.plan.request_id
-    request = worker.cutter.engine_request(request_id, work.tokens, work.options, work.plan)
-    answered_tokens = 0 if work.plan is None else work.plan.answered_tokens
-    handover = structs.replace(await worker.service.prefill(request), answered_tokens=answered_tokens)
-    return prefill_chunk(worker.answer_token(answered_tokens), handover)
+    with _ClientWatch(context) as client:
+        if work.helper_task is not None:
+            helper_id = RequestId(f"{work.helper_task.for_request}/helper")
+            await client.unless_gone(worker.help(helper_id, work))
+            return helper_chunk()
+        request_id = RequestId(context.id()) if work.plan is None else work.plan.request_id
+        return prefill_chunk(await client.unless_gone(worker.prefill(request_id, work)))
 
 
 async def _decode(
     worker: DecodeWorker, work: WorkRequest, handover: Handover, context: Context
 ) -> AsyncIterator[JsonObject]:
-    """The answer's tokens behind those that the request brings already."""
-    await _unless_stopped(worker.service.take_over(handover), context)
-    num_prompt_tokens = handover.prompt_tokens
-    num_before = len(work.tokens) - num_prompt_tokens + handover.answered_tokens
-    num_tokens = work.max_tokens if work.max_tokens is not None else _DEFAULT_MAX_TOKENS
+    """The answer's tokens behind those that the request brings already; they end when the client goes away."""
     num_sent = 0
-    async for token_id in worker.service.tokens(num_before=num_before, num_tokens=num_tokens):
-        if context.is_stopped():
-            return
-        num_sent += 1
-        yield decode_chunk(
-            token_id,
-            num_prompt_tokens=num_prompt_tokens,
-            num_sent=num_sent,
-            last=num_sent == num_tokens,
-            first_of=handover if num_sent == 1 else None,
-        )
+    with _ClientWatch(context) as client:
+        async with aclosing(worker.decode(RequestId(context.id()), work, handover)) as pieces:
+            piece = await client.unless_gone(_next(pieces))
+            while piece is not None:
+                first_of = handover if num_sent == 0 else None
+                num_sent += len(piece.token_ids)
+                yield decode_chunk(
+                    piece, num_prompt_tokens=handover.prompt_tokens, num_sent=num_sent, first_of=first_of
+                )
+                if context.is_stopped():
+                    return
+                piece = await client.unless_gone(_next(pieces))
 
 
-async def _unless_stopped(work: Coroutine[object, object, T], context: Context) -> T:
-    """The result of `work`, which is cancelled when the client goes away.
+async def _next(pieces: AsyncGenerator[Sampled, None]) -> Sampled | None:
+    return await anext(pieces, None)
 
-    Raises:
-        Cancelled: the client went away first.
-    """
-    working = asyncio.ensure_future(work)
-    stopped = asyncio.ensure_future(context.async_killed_or_stopped())
-    try:
-        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise Cancelled("the client went away")
-        return working.result()
-    finally:
-        working.cancel()
-        stopped.cancel()
+
+class _ClientWatch:
+    """Cuts work short when the client goes away. Dynamo itself would look only between two chunks."""
+
+    def __init__(self, context: Context) -> None:
+        self._gone = asyncio.ensure_future(context.async_killed_or_stopped())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gone.cancel()
+
+    async def unless_gone(self, work: Coroutine[object, object, T]) -> T:
+        """The result of `work`, which is cancelled and has ended when the client is gone.
+
+        Raises:
+            Cancelled: the client went away first.
+        """
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((working, self._gone), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Cancelled("the client went away")
+            return working.result()
+        finally:
+            if not working.done():
+                working.cancel()
+                await asyncio.wait((working,))

@@ -2,30 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
-from nebula_protocol.annotations import RequestOptions, parse_annotations
+from nebula_protocol.annotations import parse_annotations
 from nebula_protocol.codec import from_plain, to_plain
 from nebula_protocol.errors import DecodeError, ProtocolError, UnsupportedVersionError
 from nebula_protocol.handover import HANDOVER_KEY, Handover
 from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, PLAN_VERSION, HelperTask, Plan, check_plan_version
 from nebula_protocol.receipt import RECEIPT_KEY
-from nebula_protocol.tokens import TokenArray, as_token_array
+from nebula_protocol.tokens import as_token_array
 from pic_worker.errors import BadWorkError
+from pic_worker.work import Prefilled, Sampled, TopToken, WorkRequest
 
 JsonObject = dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkRequest:
-    """A request at this worker: with a plan, with a helper task, or with neither (behind Dynamo's own router)."""
-
-    tokens: TokenArray
-    max_tokens: int | None
-    options: RequestOptions
-    plan: Plan | None
-    helper_task: HelperTask | None
 
 
 def read_work(request: Mapping[str, object]) -> WorkRequest:
@@ -45,6 +34,7 @@ def read_work(request: Mapping[str, object]) -> WorkRequest:
             options=parse_annotations(_annotations(request)),
             plan=None if plan is None else _read_plan(plan),
             helper_task=None if task is None else _read_helper_task(task),
+            body=request,
         )
     except ProtocolError as error:
         raise BadWorkError(str(error)) from error
@@ -70,13 +60,12 @@ def probe_chunk() -> JsonObject:
     return {"token_ids": [0], "index": 0, "finish_reason": "length", "completion_usage": usage(1, 1)}
 
 
-def prefill_chunk(token_id: int, handover: Handover) -> JsonObject:
+def prefill_chunk(prefilled: Prefilled) -> JsonObject:
     """The one chunk of a prefill reply."""
+    handover = prefilled.handover
     return {
-        "token_ids": [token_id],
-        "index": 0,
-        "finish_reason": "length",
-        "completion_usage": usage(handover.prompt_tokens, 1),
+        **_sampled(prefilled.first),
+        "completion_usage": usage(handover.prompt_tokens, len(prefilled.first.token_ids)),
         "disaggregated_params": {HANDOVER_KEY: to_plain(handover)},
     }
 
@@ -85,17 +74,38 @@ def helper_chunk() -> JsonObject:
     return {"token_ids": [], "index": 0, "finish_reason": "stop", "completion_usage": usage(0, 0)}
 
 
-def decode_chunk(
-    token_id: int, *, num_prompt_tokens: int, num_sent: int, last: bool, first_of: Handover | None
-) -> JsonObject:
-    """One decoded token; the first carries the receipt, so that clients behind Dynamo's own router see it too."""
-    chunk: JsonObject = {"token_ids": [token_id], "index": 0}
+def decode_chunk(sampled: Sampled, *, num_prompt_tokens: int, num_sent: int, first_of: Handover | None) -> JsonObject:
+    """A piece of the answer; the first carries the receipt, so that clients behind Dynamo's own router see it too.
+
+    Args:
+        num_sent: Tokens of the answer with these.
+    """
+    chunk = _sampled(sampled)
     if first_of is not None:
         chunk["engine_data"] = {RECEIPT_KEY: to_plain(first_of.receipt)}
-    if last:
-        chunk["finish_reason"] = "length"
+    if sampled.finish_reason is not None:
         chunk["completion_usage"] = usage(num_prompt_tokens, num_sent)
     return chunk
+
+
+def _sampled(sampled: Sampled) -> JsonObject:
+    chunk: JsonObject = {"token_ids": list(sampled.token_ids), "index": 0}
+    if sampled.finish_reason is not None:
+        chunk["finish_reason"] = sampled.finish_reason
+    if sampled.logprobs:
+        chunk["log_probs"] = list(sampled.logprobs)
+    if sampled.top_tokens:
+        chunk["top_logprobs"] = [[_top_token(top) for top in place] for place in sampled.top_tokens]
+    return chunk
+
+
+def _top_token(top: TopToken) -> JsonObject:
+    return {
+        "rank": top.rank,
+        "token_id": top.token_id,
+        "token": top.text,
+        "logprob": top.logprob,
+    }
 
 
 def usage(num_prompt_tokens: int, num_completion_tokens: int) -> JsonObject:

@@ -2,64 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from nats.aio.client import Client
-from tokenizers import Tokenizer
-
-from nebula_nats.connection import NatsUnavailableError, connect
 from nebula_nats.event_publisher import EventPublisher
-from nebula_protocol.card import WorkerCard
-from nebula_protocol.cut_settings import make_cutter_config
-from nebula_protocol.errors import ProtocolError
 from nebula_protocol.ids import WorkerEpoch, WorkerId
 from nebula_protocol.subjects import Topic
+from pic_worker.adapters.nats.client import connect_worker
 from pic_worker.adapters.nats.peers import NatsPeers
 from pic_worker.adapters.nats.server import NatsServer
+from pic_worker.adapters.prompt_cutting import encode_text, load_tokenizer, make_cutter
 from pic_worker.adapters.sim.costs import make_costs
 from pic_worker.adapters.sim.engine_setup import make_card, make_engine_config
+from pic_worker.adapters.sim.workers import SimDecodeWorker, SimPrefillWorker
 from pic_worker.core.link import Link
 from pic_worker.core.sim_engine import SimEngine
 from pic_worker.decode_service import DecodeService
-from pic_worker.errors import StartError
 from pic_worker.fetcher import Fetcher
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.ports import BlockEvents
-from pic_worker.prompt_cutter import PromptCutter, SaltedHasher
+from pic_worker.prompt_cutter import SaltedHasher
 from pic_worker.service import Links, PrefillService
 from pic_worker.settings import WorkerSettings
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillWorker:
-    service: PrefillService
-    cutter: PromptCutter
-    metrics: WorkerMetrics
-    answer_token_ids: Sequence[int]
-    client: Client
-    server: NatsServer
-    loop: "asyncio.Task[None]"
-
-    def answer_token(self, index: int) -> int:
-        """The answer's token that follows the prompt and `index` tokens of the answer."""
-        return self.answer_token_ids[index % len(self.answer_token_ids)]
-
-    async def close(self) -> None:
-        await self.server.stop()
-        self.loop.cancel()
-        await asyncio.wait((self.loop,))
-        await self.client.close()
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeWorker:
-    service: DecodeService
-    client: Client
-
-    async def close(self) -> None:
-        await self.client.close()
 
 
 async def build_prefill(
@@ -69,15 +31,15 @@ async def build_prefill(
     *,
     block_events: BlockEvents,
     hash_salted: SaltedHasher,
-) -> PrefillWorker:
+) -> SimPrefillWorker:
     """A running prefill worker, reachable by its peers.
 
     Raises:
         StartError: a setting, the tokenizer or NATS is missing.
     """
-    costs, tokenizer = make_costs(settings), _load_tokenizer(settings)
+    costs, tokenizer = make_costs(settings), load_tokenizer(settings)
     card = make_card(settings, costs, worker_id, WorkerEpoch(time.time_ns()))
-    client = await _connect(nats_url, f"prefill-{worker_id}")
+    client = await connect_worker(nats_url, f"prefill-{worker_id}")
     links = Links(egress=Link(costs.link), ingress=Link(costs.link))
     metrics = WorkerMetrics()
     service = PrefillService(
@@ -105,25 +67,26 @@ async def build_prefill(
     )
     server = NatsServer(client, settings.namespace, worker_id, service)
     await server.start()
-    return PrefillWorker(
+    return SimPrefillWorker(
         service=service,
-        cutter=_cutter(settings, tokenizer, card, hash_salted),
+        cutter=make_cutter(settings, tokenizer, card.domain.domain_id, hash_salted),
         metrics=metrics,
-        answer_token_ids=_encode(tokenizer, settings.sim.answer),
+        answer_token_ids=encode_text(tokenizer, settings.sim.answer),
+        device_capacity_tokens=settings.device_capacity_tokens,
         client=client,
         server=server,
-        loop=asyncio.create_task(service.run()),
+        main_task=asyncio.create_task(service.run()),
     )
 
 
-async def build_decode(settings: WorkerSettings, worker_id: WorkerId, nats_url: str) -> DecodeWorker:
+async def build_decode(settings: WorkerSettings, worker_id: WorkerId, nats_url: str) -> SimDecodeWorker:
     """A decode worker.
 
     Raises:
         StartError: a setting, the tokenizer or NATS is missing.
     """
-    costs, tokenizer = make_costs(settings), _load_tokenizer(settings)
-    client = await _connect(nats_url, f"decode-{worker_id}")
+    costs, tokenizer = make_costs(settings), load_tokenizer(settings)
+    client = await connect_worker(nats_url, f"decode-{worker_id}")
     service = DecodeService(
         worker_id=worker_id,
         peers=NatsPeers(client, settings.namespace),
@@ -131,42 +94,6 @@ async def build_decode(settings: WorkerSettings, worker_id: WorkerId, nats_url: 
         link_fit=costs.link,
         clock=time.monotonic,
         token_s=costs.decode_token_s,
-        answer_token_ids=_encode(tokenizer, settings.sim.answer),
+        answer_token_ids=encode_text(tokenizer, settings.sim.answer),
     )
-    return DecodeWorker(service=service, client=client)
-
-
-async def _connect(nats_url: str, name: str) -> Client:
-    try:
-        return await connect(nats_url, name)
-    except NatsUnavailableError as error:
-        raise StartError(str(error)) from error
-
-
-def _load_tokenizer(settings: WorkerSettings) -> Tokenizer:
-    path = Path(settings.model_path) / "tokenizer.json"
-    if not path.is_file():
-        raise StartError(f"there is no tokenizer at {path}")
-    tokenizer: Tokenizer = Tokenizer.from_file(str(path))
-    return tokenizer
-
-
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    token_ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return token_ids
-
-
-def _cutter(
-    settings: WorkerSettings, tokenizer: Tokenizer, card: WorkerCard, hash_salted: SaltedHasher
-) -> PromptCutter:
-    try:
-        config = make_cutter_config(settings.cut, lambda text: _encode(tokenizer, text))
-    except ProtocolError as error:
-        raise StartError(str(error)) from error
-    return PromptCutter(
-        config=config,
-        block_size_tokens=settings.block_size_tokens,
-        domain_id=card.domain.domain_id,
-        pic=settings.pic,
-        hash_salted=hash_salted,
-    )
+    return SimDecodeWorker(service=service, device_capacity_tokens=settings.device_capacity_tokens, client=client)

@@ -1,0 +1,169 @@
+"""Puts a prefill worker on vLLM together: engine, feeds, NATS."""
+
+import asyncio
+import time
+
+import structlog
+from msgspec import structs
+from nats.aio.client import Client
+from tokenizers import Tokenizer
+from vllm.platforms import current_platform
+
+from nebula_nats.event_publisher import EventPublisher
+from nebula_protocol.card import WorkerCard
+from nebula_protocol.hashing import HashArray, hash_blocks
+from nebula_protocol.ids import DpRank, WorkerEpoch, WorkerId, WorkerWithDpRank
+from nebula_protocol.subjects import Topic
+from nebula_protocol.tokens import TokenArray
+from pic_worker.adapters.nats.client import connect_worker
+from pic_worker.adapters.nats.server import NatsServer
+from pic_worker.adapters.prompt_cutting import load_tokenizer, make_cutter
+from pic_worker.adapters.vllm.card import make_card
+from pic_worker.adapters.vllm.device_blocks import DeviceBlocks
+from pic_worker.adapters.vllm.engine import VllmEngine
+from pic_worker.adapters.vllm.engine_events import EngineEvents
+from pic_worker.adapters.vllm.engine_feed import EngineFeed
+from pic_worker.adapters.vllm.prefill_service import PrefillService
+from pic_worker.adapters.vllm.receipts import ReceiptMaker
+from pic_worker.adapters.vllm.sampled import token_text_of
+from pic_worker.adapters.vllm.sockets import SocketFolder
+from pic_worker.adapters.vllm.warm_up import measure_step_cost
+from pic_worker.adapters.vllm.workers import VllmPrefillWorker
+from pic_worker.core.event_log import EventLog
+from pic_worker.core.state_mirror import StateMirror
+from pic_worker.errors import StartError
+from pic_worker.metrics import WorkerMetrics
+from pic_worker.ports import BlockEvents
+from pic_worker.prompt_cutter import SaltedHasher
+from pic_worker.settings import WorkerSettings
+
+log = structlog.get_logger()
+
+_CLEARED_LIMIT_S = 30.0
+
+
+async def build_prefill_worker(
+    settings: WorkerSettings,
+    worker_id: WorkerId,
+    nats_url: str,
+    *,
+    block_events: BlockEvents,
+    hash_salted: SaltedHasher,
+) -> VllmPrefillWorker:
+    """A running prefill worker, reachable by its peers.
+
+    Raises:
+        StartError: a setting, the tokenizer or NATS is missing, or vLLM does not start.
+    """
+    tokenizer = load_tokenizer(settings)
+    client = await connect_worker(nats_url, f"prefill-{worker_id}")
+    sockets = SocketFolder.make()
+    feed = EngineFeed(sockets)
+    metrics = WorkerMetrics()
+    events = _make_events(settings, feed, metrics, block_events, hash_salted)
+    engine = await VllmEngine.start(settings, sockets)
+    card = await _warm_up(settings, worker_id, engine, events)
+    service = _make_service(settings, card, engine, events, metrics, tokenizer)
+    server = NatsServer(client, settings.namespace, worker_id, service)
+    main_task = asyncio.create_task(_run(card, engine, events, _publisher(client, settings, worker_id)))
+    await server.start()
+    return VllmPrefillWorker(
+        service=service,
+        cutter=make_cutter(settings, tokenizer, card.domain.domain_id, hash_salted),
+        metrics=metrics,
+        engine=engine,
+        feed=feed,
+        sockets=sockets,
+        client=client,
+        server=server,
+        main_task=main_task,
+    )
+
+
+def _make_events(
+    settings: WorkerSettings,
+    feed: EngineFeed,
+    metrics: WorkerMetrics,
+    block_events: BlockEvents,
+    hash_salted: SaltedHasher,
+) -> EngineEvents:
+    def hash_lineage(tokens: TokenArray, block_size_tokens: int, lineage: str) -> HashArray:
+        return hash_salted(tokens, block_size_tokens, lineage) if lineage else hash_blocks(tokens, block_size_tokens)
+
+    mirror, event_log = StateMirror(), EventLog(DpRank(0))
+    return EngineEvents(
+        feed=feed,
+        mirror=mirror,
+        event_log=event_log,
+        device_blocks=DeviceBlocks(
+            mirror=mirror,
+            event_log=event_log,
+            block_size_tokens=settings.block_size_tokens,
+            hash_blocks=hash_lineage,
+        ),
+        block_events=block_events,
+        metrics=metrics,
+    )
+
+
+async def _warm_up(
+    settings: WorkerSettings, worker_id: WorkerId, engine: VllmEngine, events: EngineEvents
+) -> WorkerCard:
+    """Afterwards the engine is fast, its cache empty, and every event of it is heard from then on."""
+    step_cost = await measure_step_cost(
+        engine,
+        max_tokens=min(settings.max_step_tokens, settings.context_tokens - 1, engine.facts.device_capacity_tokens),
+        vocabulary=engine.client.model_config.get_vocab_size(),
+    )
+    log.info("step_cost_measured", **structs.asdict(step_cost))
+    if not await engine.reset_prefix_cache():
+        raise StartError("vLLM's prefix cache cannot be cleared after its first prompts")
+    try:
+        await asyncio.wait_for(events.await_cleared(), _CLEARED_LIMIT_S)
+    except TimeoutError as error:
+        raise StartError("vLLM's events about its prefix cache do not arrive") from error
+    return make_card(
+        settings,
+        engine.facts,
+        step_cost,
+        worker_id,
+        WorkerEpoch(time.time_ns()),
+        has_gpu=not current_platform.is_cpu(),
+    )
+
+
+def _make_service(
+    settings: WorkerSettings,
+    card: WorkerCard,
+    engine: VllmEngine,
+    events: EngineEvents,
+    metrics: WorkerMetrics,
+    tokenizer: Tokenizer,
+) -> PrefillService:
+    return PrefillService(
+        settings=settings,
+        card=card,
+        engine=engine,
+        events=events,
+        receipts=ReceiptMaker(WorkerWithDpRank(card.worker_id), card.epoch, settings.block_size_tokens),
+        metrics=metrics,
+        token_text=token_text_of(tokenizer),
+        sampling_defaults=engine.sampling_defaults(),
+        clock=time.monotonic,
+    )
+
+
+def _publisher(client: Client, settings: WorkerSettings, worker_id: WorkerId) -> EventPublisher:
+    return EventPublisher(
+        client,
+        namespace=settings.namespace,
+        component=settings.component,
+        topic=Topic.PIC_EVENTS,
+        publisher_id=worker_id,
+    )
+
+
+async def _run(card: WorkerCard, engine: VllmEngine, events: EngineEvents, publisher: EventPublisher) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(engine.watch())
+        tasks.create_task(events.run(card, publisher))

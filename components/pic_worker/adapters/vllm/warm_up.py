@@ -1,0 +1,67 @@
+"""The first prefills of an engine: they make it fast for those that follow, and tell what a step costs."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from vllm import SamplingParams
+from vllm.outputs import RequestOutput
+from vllm.sampling_params import RequestOutputKind
+
+from nebula_protocol.cost import CostFit, attention_pairs
+from pic_worker.adapters.vllm.engine import VllmEngine
+from pic_worker.adapters.vllm.engine_args import PROMPT_PRIORITY
+from pic_worker.errors import StartError
+
+_SALT: Final = "warm-up"
+_SIZES_TOKENS: Final = (32, 256, 1024)
+_SMALLEST: Final = 1e-9
+
+
+async def measure_step_cost(engine: VllmEngine, *, max_tokens: int, vocabulary: int) -> CostFit:
+    """A coarse fit through a few prefills; the router corrects itself from receipts.
+
+    Args:
+        max_tokens: Longest prompt that fits one step.
+
+    Raises:
+        StartError: the engine answers no prompt.
+    """
+    sizes = [min(size, max_tokens) for size in _SIZES_TOKENS]
+    # The first of each size is slower: threads start, caches and kernels are made.
+    await _prefill_s(engine, sizes[-1], vocabulary, number=0)
+    times_s = [await _prefill_s(engine, size, vocabulary, number) for number, size in enumerate(sizes, start=1)]
+    return fit_step_cost(sizes, times_s)
+
+
+def fit_step_cost(sizes_tokens: Sequence[int], times_s: Sequence[float]) -> CostFit:
+    """Least squares of `step + a * tokens + b * pairs` over single prefills, without negative terms."""
+    tokens = np.array(sizes_tokens, dtype=np.float64)
+    columns = np.stack([np.ones_like(tokens), tokens, np.array([attention_pairs(n, 0) for n in sizes_tokens])], axis=1)
+    times = np.array(times_s, dtype=np.float64)
+    kept = [0, 1, 2]
+    while True:
+        terms, *_ = np.linalg.lstsq(columns[:, kept], times, rcond=None)
+        if terms.min() >= 0 or len(kept) == 1:
+            break
+        # The most negative one is noise: what is left explains the times better than with a term of the wrong sign.
+        kept.pop(int(terms.argmin()))
+    fitted = dict(zip(kept, terms.tolist(), strict=True))
+    return CostFit(
+        step_s=max(fitted.get(0, 0.0), 0.0),
+        per_token_s=max(fitted.get(1, 0.0), _SMALLEST),
+        per_pair_s=max(fitted.get(2, 0.0), 0.0),
+    )
+
+
+async def _prefill_s(engine: VllmEngine, num_tokens: int, vocabulary: int, number: int) -> float:
+    tokens = np.random.default_rng(number).integers(0, vocabulary, num_tokens).tolist()
+    params = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
+    last: RequestOutput | None = None
+    async for output in engine.generate(
+        f"warm-up-{number}", tokens, params, cache_salt=f"{_SALT}-{number}", priority=PROMPT_PRIORITY
+    ):
+        last = output
+    if last is None or last.metrics is None:
+        raise StartError("vLLM does not answer its first prompt")
+    return last.metrics.first_token_ts - last.metrics.scheduled_ts
