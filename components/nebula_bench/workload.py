@@ -1,8 +1,5 @@
 """Workload traces: which segments each request's prompt is made of, in replay order."""
 
-import gzip
-import zlib
-from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +7,7 @@ from typing import Annotated
 import msgspec
 
 from nebula_bench.errors import TraceError
-
-_GZIP_MAGIC = b"\x1f\x8b"
+from nebula_bench.line_file import numbered_lines
 
 Span = tuple[int, int]
 """Tokens [start, end) of a prompt."""
@@ -63,7 +59,7 @@ def read_trace(path: Path, limit: int | None = None) -> tuple[TraceRequest, ...]
     """
     requests: list[TraceRequest] = []
     decoder = msgspec.json.Decoder(TraceRequest)
-    for number, line in _numbered_lines(path):
+    for number, line in numbered_lines(path):
         if limit is not None and len(requests) >= limit:
             break
         if line.isspace():
@@ -75,18 +71,3 @@ def read_trace(path: Path, limit: int | None = None) -> tuple[TraceRequest, ...]
     if not requests:
         raise TraceError(str(path), "no request in it")
     return tuple(requests)
-
-
-def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as raw:
-            is_gzip = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-            raw.seek(0)
-            if is_gzip:
-                with gzip.open(raw) as unpacked:
-                    yield from enumerate(unpacked, start=1)
-            else:
-                yield from enumerate(raw, start=1)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise TraceError(str(path), reason) from error

@@ -1,0 +1,1 @@
+"""Workload traces in formats that others publish, read as this project's own."""
