@@ -54,6 +54,19 @@ def test_a_decision_tells_what_it_was_made_of() -> None:
     assert decided.domain_id == decided.plan.domain_id == DOMAIN
 
 
+@pytest.mark.parametrize(
+    ("fusion", "source"),
+    [("none", Source.LOCAL), ("legolink:16", Source.LOCAL), ("legolink:60", Source.COMPUTE), ("full", Source.COMPUTE)],
+)
+def test_reuse_is_planned_by_the_fusion_that_a_request_asks_for(fusion: str, source: Source) -> None:
+    state = new_state(round_card(1))
+    served(state, MARKED)
+    elsewhere = [*range(1_000, 1_020), *PROMPT[20:]]
+    decided = decide(state, body_of(elsewhere, annotations=[SPAN, f"nebula.fusion={fusion}"]))
+    # The passage of 60 tokens is there, but where all of it is computed again it is of no use.
+    assert sources(decided) == [source]
+
+
 def test_a_decision_holds_no_token_ids() -> None:
     tokens = [123_456_789 + index for index in range(100)]
     wire = encode(decide(new_state(round_card(1)), body_of(tokens, annotations=[SPAN])).decision)

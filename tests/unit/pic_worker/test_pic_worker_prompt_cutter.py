@@ -7,6 +7,7 @@ from support.engine_world import BLOCK, join, passage, span
 from nebula_protocol.annotations import RequestOptions
 from nebula_protocol.cutting import CutterConfig
 from nebula_protocol.domain import tenant_domain
+from nebula_protocol.fusion import cacheblend
 from nebula_protocol.hashing import HashArray, hash_blocks, hash_segment
 from nebula_protocol.ids import DomainId, RequestId, WorkerId, WorkerWithDpRank
 from nebula_protocol.plan import Estimate, HelperTask, Plan, SegmentPlan, Source
@@ -61,6 +62,12 @@ def test_without_a_plan_the_worker_cuts_and_looks_in_its_own_store() -> None:
     assert {cut.source for cut in request.segments} == {Source.LOCAL}
     assert (request.has_plan, request.wait_budget_s, request.hold_prompt) == (False, 0.0, True)
     assert request.block_hashes.tolist() == hash_blocks(TOKENS, BLOCK).tolist()
+
+
+@pytest.mark.parametrize("plan", [None, PLAN], ids=["unplanned", "planned"])
+def test_a_fusion_that_the_client_asked_for_reaches_the_engine(plan: Plan | None) -> None:
+    assert cut(RequestOptions(spans=SPANS, fusion=cacheblend(0.3)), plan).fusion == cacheblend(0.3)
+    assert cut(RequestOptions(spans=SPANS), plan).fusion is None
 
 
 @pytest.mark.parametrize("spans", [((0, 31),), ((4, 4),), ((4, 12), (8, 20)), ((-1, 4),)], ids=repr)
