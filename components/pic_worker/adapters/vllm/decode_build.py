@@ -1,6 +1,7 @@
 """Puts a decode worker on vLLM together."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from nebula_protocol.ids import WorkerId
 from pic_worker.adapters.nats.client import connect_worker
@@ -20,23 +21,28 @@ async def build_decode_worker(settings: WorkerSettings, worker_id: WorkerId, nat
         StartError: a setting, the tokenizer or NATS is missing, or vLLM does not start.
     """
     tokenizer = load_tokenizer(settings)
-    client = await connect_worker(nats_url, f"decode-{worker_id}")
-    sockets = SocketFolder.make()
-    engine = await VllmEngine.start(settings, sockets)
-    service = DecodeService(
-        worker_id=worker_id,
-        engine=engine,
-        peers=NatsPeers(client, settings.namespace),
-        token_text=token_text_of(tokenizer),
-        # After that the prefill worker has freed the KV.
-        first_token_limit_s=settings.prompt_hold_s,
-    )
-    return VllmDecodeWorker(
-        service=service,
-        engine=engine,
-        sampling_defaults=engine.sampling_defaults(),
-        context_tokens=settings.context_tokens,
-        sockets=sockets,
-        client=client,
-        main_task=asyncio.create_task(engine.watch()),
-    )
+    async with AsyncExitStack() as started:
+        client = await connect_worker(nats_url, f"decode-{worker_id}")
+        started.push_async_callback(client.close)
+        sockets = SocketFolder.make()
+        started.callback(sockets.remove)
+        engine = await VllmEngine.start(settings, sockets)
+        started.push_async_callback(engine.close)
+        main_task = asyncio.create_task(engine.watch())
+        started.callback(main_task.cancel)
+        service = DecodeService(
+            worker_id=worker_id,
+            engine=engine,
+            peers=NatsPeers(client, settings.namespace),
+            token_text=token_text_of(tokenizer),
+            # After that the prefill worker has freed the KV.
+            first_token_limit_s=settings.prompt_hold_s,
+        )
+        return VllmDecodeWorker(
+            service=service,
+            engine=engine,
+            sampling_defaults=engine.sampling_defaults(),
+            context_tokens=settings.context_tokens,
+            main_task=main_task,
+            started=started.pop_all(),
+        )

@@ -34,6 +34,9 @@ def prepare_environment(settings: WorkerSettings) -> None:
         }
     )
     os.environ.setdefault("VLLM_LOGGING_LEVEL", _LOGGING_LEVELS[settings.log_level])
+    if vllm.cpu_cores == "nobind":
+        # Threads of several workers share cores: those that wait must not keep the others from running.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if vllm.cpu_threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(vllm.cpu_threads)
     if vllm.tensor_parallel == 1:

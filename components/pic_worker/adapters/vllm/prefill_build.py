@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 
 import structlog
 from msgspec import structs
@@ -27,7 +28,7 @@ from pic_worker.adapters.vllm.prefill_service import PrefillService
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.adapters.vllm.sampled import token_text_of
 from pic_worker.adapters.vllm.sockets import SocketFolder
-from pic_worker.adapters.vllm.warm_up import measure_step_cost
+from pic_worker.adapters.vllm.warm_up import measure_step_cost, run_shortest
 from pic_worker.adapters.vllm.workers import VllmPrefillWorker
 from pic_worker.core.event_log import EventLog
 from pic_worker.core.state_mirror import StateMirror
@@ -56,28 +57,38 @@ async def build_prefill_worker(
         StartError: a setting, the tokenizer or NATS is missing, or vLLM does not start.
     """
     tokenizer = load_tokenizer(settings)
-    client = await connect_worker(nats_url, f"prefill-{worker_id}")
-    sockets = SocketFolder.make()
-    feed = EngineFeed(sockets)
-    metrics = WorkerMetrics()
-    events = _make_events(settings, feed, metrics, block_events, hash_salted)
-    engine = await VllmEngine.start(settings, sockets)
-    card = await _warm_up(settings, worker_id, engine, events)
-    service = _make_service(settings, card, engine, events, metrics, tokenizer)
-    server = NatsServer(client, settings.namespace, worker_id, service)
-    main_task = asyncio.create_task(_run(card, engine, events, _publisher(client, settings, worker_id)))
-    await server.start()
-    return VllmPrefillWorker(
-        service=service,
-        cutter=make_cutter(settings, tokenizer, card.domain.domain_id, hash_salted),
-        metrics=metrics,
-        engine=engine,
-        feed=feed,
-        sockets=sockets,
-        client=client,
-        server=server,
-        main_task=main_task,
-    )
+    async with AsyncExitStack() as started:
+        client = await connect_worker(nats_url, f"prefill-{worker_id}")
+        started.push_async_callback(client.close)
+        sockets = SocketFolder.make()
+        started.callback(sockets.remove)
+        feed = EngineFeed(sockets)
+        started.callback(feed.close)
+        metrics = WorkerMetrics()
+        events = _make_events(settings, feed, metrics, block_events, hash_salted)
+        engine = await VllmEngine.start(settings, sockets)
+        started.push_async_callback(engine.close)
+        card = await _warm_up(settings, worker_id, engine, events)
+        cutter = make_cutter(settings, tokenizer, card.domain.domain_id, hash_salted)
+        service = _make_service(settings, card, engine, events, metrics, tokenizer)
+        main_task = asyncio.create_task(_run(card, engine, events, _publisher(client, settings, worker_id)))
+        started.push_async_callback(_end, main_task)
+        server = NatsServer(client, settings.namespace, worker_id, service)
+        await server.start()
+        started.push_async_callback(server.stop)
+        return VllmPrefillWorker(
+            service=service,
+            cutter=cutter,
+            metrics=metrics,
+            engine=engine,
+            main_task=main_task,
+            started=started.pop_all(),
+        )
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 def _make_events(
@@ -118,6 +129,7 @@ async def _warm_up(
     log.info("step_cost_measured", **structs.asdict(step_cost))
     if not await engine.reset_prefix_cache():
         raise StartError("vLLM's prefix cache cannot be cleared after its first prompts")
+    await run_shortest(engine)
     try:
         await asyncio.wait_for(events.await_cleared(), _CLEARED_LIMIT_S)
     except TimeoutError as error:

@@ -14,7 +14,7 @@ from pic_worker.adapters.vllm.engine_args import PROMPT_PRIORITY
 from pic_worker.errors import StartError
 
 _SALT: Final = "warm-up"
-_SIZES_TOKENS: Final = (32, 256, 1024)
+_SIZES_TOKENS: Final = (16, 128, 512)
 _SMALLEST: Final = 1e-9
 
 
@@ -28,10 +28,19 @@ async def measure_step_cost(engine: VllmEngine, *, max_tokens: int, vocabulary: 
         StartError: the engine answers no prompt.
     """
     sizes = [min(size, max_tokens) for size in _SIZES_TOKENS]
-    # The first of each size is slower: threads start, caches and kernels are made.
-    await _prefill_s(engine, sizes[-1], vocabulary, number=0)
+    # The first is slower: threads start, caches and kernels are made.
+    await _prefill_s(engine, sizes[1], vocabulary, number=0)
     times_s = [await _prefill_s(engine, size, vocabulary, number) for number, size in enumerate(sizes, start=1)]
     return fit_step_cost(sizes, times_s)
+
+
+async def run_shortest(engine: VllmEngine) -> None:
+    """One token, of which no block is kept: vLLM tells what happened outside of its steps with the next one.
+
+    Raises:
+        StartError: the engine does not answer.
+    """
+    await _prefill_s(engine, 1, 1, number=len(_SIZES_TOKENS) + 1)
 
 
 def fit_step_cost(sizes_tokens: Sequence[int], times_s: Sequence[float]) -> CostFit:

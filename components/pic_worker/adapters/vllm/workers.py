@@ -2,22 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
 from msgspec import structs
-from nats.aio.client import Client
 from prometheus_client import CollectorRegistry
 
 from nebula_protocol.handover import Handover
 from nebula_protocol.ids import RequestId
-from pic_worker.adapters.nats.server import NatsServer
 from pic_worker.adapters.vllm.decode_service import DecodeService
 from pic_worker.adapters.vllm.engine import VllmEngine
-from pic_worker.adapters.vllm.engine_feed import EngineFeed
 from pic_worker.adapters.vllm.prefill_service import PrefillService
 from pic_worker.adapters.vllm.sampling import sampling_params
-from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.errors import BadWorkError
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.prompt_cutter import PromptCutter
@@ -32,11 +28,9 @@ class VllmPrefillWorker:
     cutter: PromptCutter
     metrics: WorkerMetrics
     engine: VllmEngine
-    feed: EngineFeed
-    sockets: SocketFolder
-    client: Client
-    server: NatsServer
     main_task: "asyncio.Task[None]"
+    started: AsyncExitStack
+    """Ends all that was started for this worker, the last one first."""
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -61,13 +55,7 @@ class VllmPrefillWorker:
         return self.service.is_quiescent()
 
     async def close(self) -> None:
-        await self.server.stop()
-        self.main_task.cancel()
-        await asyncio.wait((self.main_task,))
-        await self.engine.close()
-        self.feed.close()
-        self.sockets.remove()
-        await self.client.close()
+        await self.started.aclose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +66,8 @@ class VllmDecodeWorker:
     engine: VllmEngine
     sampling_defaults: Mapping[str, object]
     context_tokens: int
-    sockets: SocketFolder
-    client: Client
     main_task: "asyncio.Task[None]"
+    started: AsyncExitStack
     registry: CollectorRegistry | None = None
 
     @property
@@ -100,8 +87,4 @@ class VllmDecodeWorker:
                 yield piece
 
     async def close(self) -> None:
-        self.main_task.cancel()
-        await asyncio.wait((self.main_task,))
-        await self.engine.close()
-        self.sockets.remove()
-        await self.client.close()
+        await self.started.aclose()
