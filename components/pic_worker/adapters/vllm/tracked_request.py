@@ -137,7 +137,8 @@ class TrackedRequest:
             segment = tracks.get(plan)
             facts.append(segment.fact(is_stored=is_stored(segment)) if segment is not None else _bare_fact(plan))
         return PrefillFacts(
-            request_id=RequestId(self.request_id),
+            # The engine may have given the request a longer name of its own.
+            request_id=self.order.request_id if self.order is not None else RequestId(self.request_id),
             prompt_tokens=self.prompt_tokens,
             device_prefix_tokens=self.admitted_device_tokens or 0,
             host_prefix_tokens=self.admitted_host_tokens,
