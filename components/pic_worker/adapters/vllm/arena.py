@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import torch
 
-from pic_worker.adapters.vllm.orders import Page
+from pic_worker.core.arena_ids import Page
 from pic_worker.errors import StartError
 
 
@@ -43,6 +44,7 @@ class Arena:
         """
         self._shape = shape
         self._num_bytes = num_pages * shape.num_bytes
+        _require_memory(self._num_bytes)
         self._file = os.memfd_create("nebula-arena", os.MFD_CLOEXEC)
         self._map = self._map_file()
         flat = torch.frombuffer(self._map, dtype=torch.uint8).view(shape.dtype)
@@ -104,7 +106,7 @@ class Arena:
 
     def _map_file(self) -> mmap.mmap:
         try:
-            os.posix_fallocate(self._file, 0, self._num_bytes)
+            os.ftruncate(self._file, self._num_bytes)
             return mmap.mmap(self._file, self._num_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         except (OSError, ValueError) as error:
             os.close(self._file)
@@ -116,6 +118,13 @@ class Arena:
             self._is_pinned = False
             self.close()
             raise StartError(f"{self._num_bytes} bytes of host memory for the KV store cannot be pinned: CUDA {status}")
+
+
+def _require_memory(num_bytes: int) -> None:
+    # Asked first: the kernel would hand out pages to the last one and then kill whom it finds.
+    available_bytes = psutil.virtual_memory().available
+    if num_bytes > available_bytes:
+        raise StartError(f"the KV store takes {num_bytes} bytes of host memory, and {available_bytes} are available")
 
 
 def _cudart() -> Any:
