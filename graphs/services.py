@@ -55,6 +55,7 @@ PREFILL_WORKER = ServiceSpec(
     replicas=Replicas(),
     defaults={"role": "prefill", "component": "prefill"},
     inherits=_WORKER,
+    gpus_key="vllm.tensor_parallel",
     metrics_port_key="metrics_port",
 )
 DECODE_WORKER = ServiceSpec(
@@ -65,5 +66,6 @@ DECODE_WORKER = ServiceSpec(
     replicas=Replicas(),
     defaults={"role": "decode", "component": "decode"},
     inherits=_WORKER,
+    gpus_key="vllm.tensor_parallel",
     metrics_port_key="metrics_port",
 )

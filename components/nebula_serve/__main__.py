@@ -44,8 +44,12 @@ planes:
   ETCD_ENDPOINTS unset: the processes find each other through files in RUN; set: through etcd.
   RUN is run/ in the working directory; run/<graph>.json tells other commands where the graph is.
 
+engine:
+  Common.engine=auto takes vllm where it is installed and runs on this machine, else sim, and says which and why.
+  Without Common.model_path vllm serves SmolLM2-135M-Instruct, which is made in models/ when it is missing.
+
 examples:
-  dynamo serve graphs:nebula
+  dynamo serve graphs:nebula -f configs/nebula-vllm-cpu.yaml
   dynamo serve graphs:nebula -f configs/nebula-7p1d-sim.yaml --PrefillWorker.workers=4 --port 8080
   dynamo serve graphs:nebula --dry-run
   dynamo serve graphs:nebula --service-name PrefillWorker      # one more, for a graph that runs already

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Literal, TextIO, assert_never
 
 from nebula_serve.supervision_events import (
+    EngineChosen,
+    ModelBeingMade,
     ProcessCrashed,
     ProcessKilled,
     ProcessReady,
@@ -100,6 +102,10 @@ def _json_line(process: str, line: str) -> str:
 
 def _sentence(event: SupervisionEvent) -> str:
     match event:
+        case EngineChosen(engine, reason, model):
+            return f"engine {engine} ({reason}), model {model}"
+        case ModelBeingMade(step):
+            return step
         case ProcessStarted(process, pid):
             return f"{process} started, pid {pid}"
         case ProcessReady(process, start_s):

@@ -76,6 +76,10 @@ class EngineError(ServeError):
     """The engine asked for does not run on this machine or in this graph."""
 
 
+class GpuMissingError(ServeError):
+    """The processes need more GPUs than this machine has."""
+
+
 class ProgramMissingError(ServeError):
     def __init__(self, program: str, advice: str) -> None:
         super().__init__(f"program {program} not found; {advice}")

@@ -53,6 +53,8 @@ class ServiceSpec:
     """Dotted key to value: what this service sets differently from its settings model."""
     inherits: Mapping[str, str] = field(default_factory=dict)
     """Dotted key of this service to the key of the shared section that it takes its value from when nobody sets it."""
+    gpus_key: str | None = None
+    """Dotted key with the number of GPUs that each process has to itself when it runs the engine vllm."""
     metrics_port_key: str | None = None
     """Key with the port of a process's own /metrics; a 0 there is replaced by a free port, one for each process."""
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from nebula_serve.graph import CommandBuilder, ReadyKind
+from nebula_serve.gpu_shares import NO_GPUS, GpuShares
+from nebula_serve.graph import CommandBuilder, ReadyKind, ServiceSpec
 from nebula_serve.listening import (
     LOOPBACK,
     ListenSettings,
@@ -30,9 +31,9 @@ from nebula_serve.shared_settings import CommonSettings
 
 PROCESS_NAME_VARIABLE = "NEBULA_PROCESS_NAME"
 SYSTEM_PORT_VARIABLE = "DYN_SYSTEM_PORT"
+"""Port of the HTTP server with /metrics and /health that Dynamo's runtime opens in a process."""
 # Dynamo gives routers elsewhere 5 s to notice that a worker leaves; here all of them stop together.
 _STOP_ENVIRONMENT = {"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "1"}
-"""Port of the HTTP server with /metrics and /health that Dynamo's runtime opens in a process."""
 LOG_FORMAT_VARIABLE = "NEBULA_LOG_FORMAT"
 _DYNAMO_LOG_FILTERS = {
     "debug": "debug",
@@ -91,8 +92,13 @@ def plan_processes(
     planes: Planes,
     directory: RunDirectory,
     environ: Mapping[str, str],
+    gpus: GpuShares = NO_GPUS,
 ) -> tuple[ProcessSpec, ...]:
-    """The processes of one service, in the order of their numbers."""
+    """The processes of one service, in the order of their numbers.
+
+    Raises:
+        GpuMissingError: they need more GPUs than are left.
+    """
     spec = service.spec
     names = [spec.name] if spec.replicas is None else [f"{spec.name}-{i}" for i in range(service.num_processes)]
     metrics_ports = _metrics_ports(service)
@@ -114,6 +120,7 @@ def plan_processes(
                 argv=spec.command(settings, config_file),
                 environment={
                     **shared_environment,
+                    **gpus.take(name, _num_gpus(spec, settings, common)),
                     READY_FILE_VARIABLE: str(directory.ready_file(name)),
                     PROCESS_NAME_VARIABLE: name,
                     **({SYSTEM_PORT_VARIABLE: str(metrics_port)} if metrics_port else {}),
@@ -144,6 +151,17 @@ def _metrics_ports(service: ResolvedService) -> Sequence[int]:
     if configured:
         return range(configured, configured + service.num_processes)
     return find_free_system_ports(service.num_processes)
+
+
+def _num_gpus(spec: ServiceSpec, settings: BaseModel, common: CommonSettings) -> int:
+    if spec.gpus_key is None or common.engine != "vllm":
+        return 0
+    value: object = settings.model_dump()
+    for key in spec.gpus_key.split("."):
+        value = value[key] if isinstance(value, dict) else None
+    if not isinstance(value, int):
+        raise TypeError(f"{spec.name}.{spec.gpus_key} holds no number")
+    return value
 
 
 def _logging_environment(common: CommonSettings, environ: Mapping[str, str]) -> dict[str, str]:

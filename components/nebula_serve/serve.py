@@ -16,10 +16,13 @@ from nebula_serve.assignments import (
     from_graph,
 )
 from nebula_serve.console import Console
+from nebula_serve.engine_choice import EngineChoice, choose_engine
 from nebula_serve.errors import SettingsError, UnknownServiceError, WorkingDirectoryError
+from nebula_serve.gpu_shares import GpuShares
 from nebula_serve.graph import Graph, ReadyKind
 from nebula_serve.graph_reference import load_graph
-from nebula_serve.model_folder import machine_has_gpu, with_engine, with_model
+from nebula_serve.machine import Machine
+from nebula_serve.model_folder import make_model, with_model
 from nebula_serve.nats import NatsSettings
 from nebula_serve.planes import Planes, join_planes, needs_embedded_nats, open_planes
 from nebula_serve.presentation import dry_run_yaml, ready_text, settings_help
@@ -34,6 +37,7 @@ from nebula_serve.run_directory import (
 )
 from nebula_serve.run_info import read_run_info, run_info_path
 from nebula_serve.run_record import RunRecord
+from nebula_serve.supervision_events import EngineChosen, ModelBeingMade
 from nebula_serve.supervisor import Supervisor
 
 
@@ -80,22 +84,29 @@ def serve(options: ServeOptions, environ: Mapping[str, str], out: TextIO) -> Non
         return
     if options.service_name is not None:
         _check_service(graph, options.service_name)
-    resolved = resolve_graph(graph, options, environ, working_dir)
+    machine = Machine.here()
+    resolved, choice = resolve_graph(graph, options, environ, working_dir, machine)
     if options.dry_run:
-        launch = plan_launch(resolved, options.service_name, working_dir, environ)
+        launch = plan_launch(resolved, options.service_name, working_dir, environ, machine)
         print(dry_run_yaml(resolved, launch.processes), file=out, end="")
         return
     with ExitStack() as held:
         if options.service_name is None:
             held.enter_context(locked(working_dir, graph.name))
-        launch = plan_launch(resolved, options.service_name, working_dir, environ)
+        launch = plan_launch(resolved, options.service_name, working_dir, environ, machine)
+        # Behind all checks: wrong input leaves nothing behind and fails at once.
+        _make_model(resolved, choice, working_dir, out)
         held.enter_context(opened(launch.directory, working_dir))
         _write_config_files(launch)
         asyncio.run(_run(launch, working_dir, out, is_whole_graph=options.service_name is None))
 
 
-def resolve_graph(graph: Graph, options: ServeOptions, environ: Mapping[str, str], working_dir: Path) -> ResolvedGraph:
+def resolve_graph(
+    graph: Graph, options: ServeOptions, environ: Mapping[str, str], working_dir: Path, machine: Machine
+) -> tuple[ResolvedGraph, EngineChoice]:
     """The graph's settings: defaults of the graph, then files, environment, command line, the later the stronger.
+
+    Writes nothing: wrong input leaves nothing behind.
 
     Raises:
         ServeError: a source cannot be read, a name is unknown, a value is refused, or the model is missing.
@@ -107,22 +118,26 @@ def resolve_graph(graph: Graph, options: ServeOptions, environ: Mapping[str, str
     assignments += from_environment(environ, sections)
     assignments += from_command_line(options.overrides, sections)
     assignments += _address_options(graph, options)
-    common = with_engine(resolve_common(graph, assignments), graph, has_gpu=machine_has_gpu())
-    # The folder is only named at first: wrong input leaves nothing behind.
-    resolved = resolve_services(graph, with_model(common, working_dir, may_write=False), assignments)
-    if not options.dry_run:
-        with_model(common, working_dir)
-    return resolved
+    common = resolve_common(graph, assignments)
+    choice = choose_engine(common.engine, graph, machine)
+    common = with_model(common.model_copy(update={"engine": choice.engine}), working_dir)
+    return resolve_services(graph, common, assignments), choice
 
 
 def plan_launch(
-    resolved: ResolvedGraph, service_name: str | None, working_dir: Path, environ: Mapping[str, str]
+    resolved: ResolvedGraph,
+    service_name: str | None,
+    working_dir: Path,
+    environ: Mapping[str, str],
+    machine: Machine,
 ) -> Launch:
     """The processes of the whole graph, or of one service that joins a running one. Chooses ports, writes nothing.
 
     Raises:
         ServeError: a port is taken, a program is missing, or there is no running graph to join.
     """
+    # A service that joins a graph cannot know which GPUs that one has: it sees what its environment shows.
+    gpus = GpuShares(machine.visible_gpus(environ) if service_name is None else ())
     graph = resolved.graph
     plane_names = [spec.name for spec in graph.planes] if needs_embedded_nats(environ) else []
     service_names = [spec.name for spec in graph.services]
@@ -144,7 +159,7 @@ def plan_launch(
             process
             for service in resolved.services
             if service.spec.name in names
-            for process in plan_processes(service, resolved.common, planes, directory, environ)
+            for process in plan_processes(service, resolved.common, planes, directory, environ, gpus)
         )
         for names in stage_names
         if names
@@ -172,6 +187,17 @@ async def _run(launch: Launch, working_dir: Path, out: TextIO, *, is_whole_graph
         await Supervisor(launch.stages, working_dir, console, on_ready=announce, on_change=record.update).run()
     finally:
         record.remove()
+
+
+def _make_model(resolved: ResolvedGraph, choice: EngineChoice, working_dir: Path, out: TextIO) -> None:
+    """
+    Raises:
+        ServeError: the model's folder cannot be made.
+    """
+    width = max(len(spec.name) for spec in resolved.graph.all_services())
+    console = Console(out, (), width, resolved.common.log_format)
+    console.report(EngineChosen(choice.engine, choice.reason, resolved.common.model_name or ""))
+    make_model(resolved.common, working_dir, lambda line: console.report(ModelBeingMade(line)))
 
 
 def _address_options(graph: Graph, options: ServeOptions) -> list[Assignment]:

@@ -15,11 +15,11 @@ class CommonSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     engine: Literal["auto", "sim", "vllm"] = "auto"
-    """What the workers compute with. auto: vllm where the graph supports it and this machine has a GPU, else sim."""
+    """What the workers compute with. auto: vllm where it is installed and runs on this machine, else sim."""
     model_path: str | None = None
-    """Folder with the model's tokenizer, chat template and configuration. Only `sim` can do without."""
+    """Folder of a Hugging Face model. Without one: SmolLM2-135M-Instruct, and for `sim` a tokenizer of its own."""
     models_dir: str = "models"
-    """Where the folder of the `sim` engine's model is made; relative to the working directory."""
+    """Where those are made when they are missing; relative to the working directory."""
     model_name: str | None = None
     """Name under which clients ask for the model. Without one: the name of the model's folder."""
     namespace: str = "nebula"
@@ -35,7 +35,7 @@ class CommonSettings(BaseModel):
     block_size_tokens: int | None = Field(default=None, ge=1, le=1024)
     """Tokens per KV block."""
     context_tokens: int | None = Field(default=None, ge=16)
-    """Longest prompt and answer together."""
+    """Longest prompt and answer together. null with `vllm`: what the model was made for, at most 32,768."""
     cut: CutSettings = CutSettings()
     """How prompts are cut into segments; the router and the workers must agree."""
     sim_model: str | None = None

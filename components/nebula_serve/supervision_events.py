@@ -1,7 +1,19 @@
-"""What happens to supervised processes, for the log."""
+"""What happens before and while processes are supervised, for the log."""
 
 import signal
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChosen:
+    engine: str
+    reason: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBeingMade:
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,9 @@ class RunInfoNotWritten:
 
 
 SupervisionEvent = (
-    ProcessStarted
+    EngineChosen
+    | ModelBeingMade
+    | ProcessStarted
     | ProcessReady
     | ProcessCrashed
     | ProcessStopped

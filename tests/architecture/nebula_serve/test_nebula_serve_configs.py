@@ -1,6 +1,7 @@
 """Graphs and configuration files: all of them resolve, and hold values only."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,28 +9,46 @@ import yaml
 
 import graphs
 from nebula_serve.assignments import from_config_file, from_graph
+from nebula_serve.engine_choice import choose_engine
 from nebula_serve.graph import Graph
-from nebula_serve.model_folder import with_engine, with_model
+from nebula_serve.machine import Machine, VllmBuild
+from nebula_serve.model_folder import with_model
 from nebula_serve.resolve import ResolvedGraph, resolve_common, resolve_services
 from nebula_serve.schema import list_fields, nested_model, section_model
 from nebula_serve.shared_settings import CommonSettings
+from pic_worker.settings import WorkerSettings
 
+MACHINE = Machine(num_gpus=0, vllm=VllmBuild.FOR_CPU)
 ROOT = Path(__file__).parents[3]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 GRAPHS: dict[str, Graph] = {name: vars(graphs)[name] for name in graphs.__all__}
 
 
 def graph_of(path: Path) -> Graph:
-    """A configuration file is named after its graph: GRAPH-SIZE-ENGINE.yaml."""
+    """A configuration file is named after its graph: GRAPH-SIZE-sim.yaml or GRAPH-vllm-HARDWARE.yaml."""
     return GRAPHS[path.stem.split("-")[0]]
 
 
-def resolve(graph: Graph, *files: Path) -> ResolvedGraph:
+def size_of(path: Path) -> tuple[int, int]:
+    """Prefill and decode workers by the file's name; the real engine's are all of one size."""
+    match = re.search(r"-(\d+)p(\d+)d-", path.stem)
+    return (int(match[1]), int(match[2])) if match else (2, 1)
+
+
+def resolve(graph: Graph, *files: Path, working_dir: Path = ROOT) -> ResolvedGraph:
     assignments = from_graph(graph)
     for path in files:
         assignments += from_config_file(path, graph.section_names())
-    common = with_engine(resolve_common(graph, assignments), graph, has_gpu=False)
-    return resolve_services(graph, with_model(common, ROOT, may_write=False), assignments)
+    common = resolve_common(graph, assignments)
+    choice = choose_engine(common.engine, graph, MACHINE)
+    common = common.model_copy(update={"engine": choice.engine})
+    if common.model_path is not None:
+        # A model that the user fetches beforehand.
+        folder = working_dir / common.model_path
+        folder.mkdir(parents=True)
+        for name in ("config.json", "tokenizer.json"):
+            (folder / name).write_text("{}")
+    return resolve_services(graph, with_model(common, working_dir), assignments)
 
 
 def num_processes(resolved: ResolvedGraph) -> dict[str, int]:
@@ -38,7 +57,8 @@ def num_processes(resolved: ResolvedGraph) -> dict[str, int]:
 
 def test_graphs_and_configs_are_found() -> None:
     assert {"nebula", "dynamo_kv"} <= GRAPHS.keys()
-    assert {"nebula-7p1d-sim.yaml", "dynamo_kv-7p1d-sim.yaml"} <= {path.name for path in CONFIGS}
+    names = {path.name for path in CONFIGS}
+    assert {"nebula-7p1d-sim.yaml", "dynamo_kv-7p1d-sim.yaml", "nebula-vllm-cpu.yaml", "nebula-vllm-gpu.yaml"} <= names
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=lambda graph: graph.name)
@@ -48,11 +68,41 @@ def test_every_graph_resolves_without_a_file(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_every_config_resolves_to_the_size_in_its_name(path: Path) -> None:
-    prefill, decode = path.stem.split("-")[1].removesuffix("d").split("p")
-    counts = num_processes(resolve(graph_of(path), path))
-    assert counts["PrefillWorker"] == int(prefill)
-    assert counts["DecodeWorker"] == int(decode)
+def test_every_config_resolves_to_the_engine_and_size_in_its_name(path: Path, tmp_path: Path) -> None:
+    resolved = resolve(graph_of(path), path, working_dir=tmp_path)
+    counts = num_processes(resolved)
+    assert (counts["PrefillWorker"], counts["DecodeWorker"]) == size_of(path)
+    assert resolved.common.engine == ("vllm" if "-vllm-" in path.stem else "sim")
+
+
+def test_what_a_worker_without_a_gpu_holds_fits_two_cores_and_24_gib() -> None:
+    resolved = resolve(GRAPHS["nebula"], ROOT / "configs" / "nebula-vllm-cpu.yaml")
+    # SmolLM2: 30 layers, keys and values, 3 heads of 64 numbers, 2 bytes each.
+    token_bytes = 30 * 2 * 3 * 64 * 2
+    kv_bytes = 0
+    for service in resolved.services:
+        if isinstance(service.settings, WorkerSettings):
+            settings = service.settings
+            assert settings.block_size_tokens % settings.vllm.page_tokens == 0
+            assert settings.store_capacity_tokens % settings.vllm.page_tokens == 0
+            assert settings.device_capacity_tokens % settings.block_size_tokens == 0
+            kv_bytes += service.num_processes * token_bytes * (
+                settings.device_capacity_tokens + settings.store_capacity_tokens
+            )  # fmt: skip
+    # Each of the three engines needs about 1.5 GiB beside its KV.
+    assert kv_bytes + 3 * 1.5 * 2**30 < 14 * 2**30
+
+
+def test_prefill_and_decode_workers_agree_on_what_a_transfer_needs() -> None:
+    for name in ("nebula-vllm-cpu.yaml", "dynamo_kv-7p1d-sim.yaml", "nebula-7p1d-sim.yaml"):
+        resolved = resolve(graph_of(Path(name)), ROOT / "configs" / name)
+        workers = [one.settings for one in resolved.services if isinstance(one.settings, WorkerSettings)]
+        assert len({(one.vllm.dtype, one.block_size_tokens, one.context_tokens) for one in workers}) == 1
+
+
+def test_both_graphs_run_either_engine_and_prefer_the_real_one() -> None:
+    for graph in GRAPHS.values():
+        assert graph.engines == ("vllm", "sim")
 
 
 def test_the_baseline_has_the_same_workers_as_the_graph_it_is_compared_with() -> None:

@@ -48,7 +48,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (("serve", "graphs:nebula", "--Roter.ttl_s=5"), "did you mean Router"),
         (("serve", "graphs:nebula", "--Router.tll_s=5"), "did you mean ttl_s"),
         (("serve", "graphs:nebula", "--Router.ttl_s=-5"), "greater than 0"),
-        (("serve", "graphs:nebula", "--Common.engine=vllm"), "no engine vllm"),
+        (("serve", "graphs:nebula", "--Common.engine=abacus"), "should be 'auto', 'sim' or 'vllm'"),
         (("serve", "graphs:nebula", "--Common.model_path=absent"), "no such folder"),
         (("serve", "graphs:nebula", "-f", "absent.yaml"), "absent.yaml"),
         (("serve", "graphs:nebula", "--host", "256.1.1.1"), "Frontend"),

@@ -5,7 +5,13 @@ import json
 from typing import Literal
 
 from nebula_serve.console import Console
-from nebula_serve.supervision_events import ProcessCrashed, ProcessReady, describe_exit
+from nebula_serve.supervision_events import (
+    EngineChosen,
+    ModelBeingMade,
+    ProcessCrashed,
+    ProcessReady,
+    describe_exit,
+)
 
 
 class Terminal(io.StringIO):
@@ -60,6 +66,16 @@ def test_in_a_json_log_other_lines_become_objects() -> None:
     assert [json.loads(line) for line in out.getvalue().splitlines()] == [
         {"process": "Nats", "message": "[1] started"},
         {"process": "serve", "event": "process_ready", "data": {"process": "Nats", "start_s": 0.5}},
+    ]
+
+
+def test_the_engine_is_told_with_the_reason_for_it_and_the_model_while_it_is_made() -> None:
+    out = io.StringIO()
+    console(out).report(EngineChosen("sim", "vLLM is not installed", "nebula-sim"))
+    console(out).report(ModelBeingMade("downloading"))
+    assert out.getvalue().splitlines() == [
+        "serve     | engine sim (vLLM is not installed), model nebula-sim",
+        "serve     | downloading",
     ]
 
 

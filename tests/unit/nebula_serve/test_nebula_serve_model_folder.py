@@ -1,71 +1,108 @@
-"""The engine, the model's folder and its name."""
+"""The model's folder, its name and its context, where the settings leave them open."""
 
 from pathlib import Path
 
 import pytest
 
-from nebula_serve.errors import EngineError, ModelFolderError
-from nebula_serve.graph import Graph
-from nebula_serve.model_folder import with_engine, with_model
+from nebula_serve.errors import ModelFolderError
+from nebula_serve.model_folder import make_model, with_model
 from nebula_serve.shared_settings import CommonSettings
+from nebula_serve.smollm2 import model_folder as smollm2
 
 SIM = CommonSettings(engine="sim")
-SIM_GRAPH = Graph(name="g", description="", services=())
+VLLM = CommonSettings(engine="vllm")
 
 
-def model_folder(parent: Path, *files: str) -> Path:
+def make_folder(parent: Path, config: str = "{}", tokenizer: bool = True) -> Path:
     folder = parent / "llama"
     folder.mkdir()
-    for name in files:
-        (folder / name).write_text("{}")
+    (folder / "config.json").write_text(config)
+    if tokenizer:
+        (folder / "tokenizer.json").write_text("{}")
     return folder
 
 
-@pytest.mark.parametrize("has_gpu", [True, False])
-def test_a_graph_with_the_sim_engine_alone_uses_it_on_any_machine(has_gpu: bool) -> None:
-    assert with_engine(CommonSettings(), SIM_GRAPH, has_gpu=has_gpu).engine == "sim"
-
-
-def test_without_a_gpu_every_graph_uses_the_sim_engine() -> None:
-    graph = Graph(name="g", description="", services=(), engines=("vllm", "sim"))
-    assert with_engine(CommonSettings(), graph, has_gpu=False).engine == "sim"
-
-
-def test_an_engine_that_the_graph_does_not_have_is_refused() -> None:
-    with pytest.raises(EngineError, match="no engine vllm; valid: sim"):
-        with_engine(CommonSettings(engine="vllm"), SIM_GRAPH, has_gpu=True)
+def no_report(line: str) -> None:
+    raise AssertionError(line)
 
 
 def test_the_sim_engine_gets_a_model_folder_of_its_own(tmp_path: Path) -> None:
     common = with_model(SIM, tmp_path)
-    assert common.model_name == "nebula-sim"
-    assert common.model_path == str(tmp_path / "models" / "sim")
+    assert (common.model_name, common.model_path) == ("nebula-sim", str(tmp_path / "models" / "sim"))
+    assert common.context_tokens is None
+    assert not any(tmp_path.iterdir())
+    make_model(common, tmp_path, no_report)
     assert (tmp_path / "models" / "sim" / "tokenizer.json").is_file()
 
 
-def test_a_dry_run_names_that_folder_without_making_it(tmp_path: Path) -> None:
-    assert with_model(SIM, tmp_path, may_write=False).model_path == str(tmp_path / "models" / "sim")
+def test_a_real_engine_gets_smollm2_with_the_context_it_has(tmp_path: Path) -> None:
+    common = with_model(VLLM, tmp_path)
+    assert common.model_name == "SmolLM2-135M-Instruct"
+    assert common.model_path == str(tmp_path / "models" / "SmolLM2-135M-Instruct")
+    assert common.context_tokens == 8192
     assert not any(tmp_path.iterdir())
 
 
-def test_a_given_folder_is_made_absolute_and_gives_the_model_its_name(tmp_path: Path) -> None:
-    folder = model_folder(tmp_path, "config.json", "tokenizer.json")
-    common = with_model(CommonSettings(engine="sim", model_path="llama"), tmp_path)
+def test_smollm2_is_made_when_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(smollm2, "_make", lambda folder, cache_dir, report: made.append(folder))
+    make_model(with_model(VLLM, tmp_path), tmp_path, no_report)
+    assert made == [tmp_path / "models" / "SmolLM2-135M-Instruct"]
+
+
+def test_a_context_that_was_asked_for_stands(tmp_path: Path) -> None:
+    common = CommonSettings(engine="vllm", context_tokens=1024)
+    assert with_model(common, tmp_path).context_tokens == 1024
+
+
+@pytest.mark.parametrize(
+    ("config", "context_tokens"),
+    [
+        ('{"max_position_embeddings": 4096}', 4096),
+        # More than a worker takes on by itself.
+        ('{"max_position_embeddings": 131072}', 32768),
+        ("{}", None),
+        ("[]", None),
+    ],
+)
+def test_the_context_of_a_given_model_is_read(tmp_path: Path, config: str, context_tokens: int | None) -> None:
+    make_folder(tmp_path, config)
+    common = with_model(CommonSettings(engine="vllm", model_path="llama"), tmp_path)
+    assert common.context_tokens == context_tokens
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    make_folder(tmp_path, "{")
+    with pytest.raises(ModelFolderError, match=r"llama: its config\.json cannot be read"):
+        with_model(CommonSettings(engine="vllm", model_path="llama"), tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["sim", "vllm"])
+def test_a_given_folder_is_made_absolute_and_gives_the_model_its_name(tmp_path: Path, engine: str) -> None:
+    folder = make_folder(tmp_path)
+    common = with_model(CommonSettings.model_validate({"engine": engine, "model_path": "llama"}), tmp_path)
     assert (common.model_path, common.model_name) == (str(folder), "llama")
+    before = sorted(folder.iterdir())
+    make_model(common, tmp_path, no_report)
+    assert sorted(folder.iterdir()) == before
+    assert not (tmp_path / "models").exists()
 
 
 def test_a_given_name_stands(tmp_path: Path) -> None:
-    model_folder(tmp_path, "config.json", "tokenizer.json")
+    make_folder(tmp_path)
     common = CommonSettings(engine="sim", model_path="llama", model_name="mine")
     assert with_model(common, tmp_path).model_name == "mine"
 
 
-@pytest.mark.parametrize(
-    ("files", "reason"), [(("tokenizer.json",), "no config.json"), (("config.json",), "no tokenizer")]
-)
-def test_a_folder_without_a_model_says_what_it_lacks(tmp_path: Path, files: tuple[str, ...], reason: str) -> None:
-    model_folder(tmp_path, *files)
-    with pytest.raises(ModelFolderError, match=reason):
+def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    make_folder(tmp_path, tokenizer=False)
+    with pytest.raises(ModelFolderError, match="no tokenizer"):
+        with_model(CommonSettings(engine="sim", model_path="llama"), tmp_path)
+
+
+def test_a_folder_without_a_configuration_says_so(tmp_path: Path) -> None:
+    (make_folder(tmp_path) / "config.json").unlink()
+    with pytest.raises(ModelFolderError, match=r"no config\.json"):
         with_model(CommonSettings(engine="sim", model_path="llama"), tmp_path)
 
 
@@ -74,12 +111,8 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         with_model(CommonSettings(engine="sim", model_path="nowhere"), tmp_path)
 
 
-def test_a_real_engine_needs_a_model(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"--Common\.model_path"):
-        with_model(CommonSettings(engine="vllm"), tmp_path)
-
-
-def test_a_place_where_no_model_can_be_made_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("common", [SIM, VLLM], ids=["sim", "vllm"])
+def test_a_place_where_no_model_can_be_made_is_named(tmp_path: Path, common: CommonSettings) -> None:
     (tmp_path / "models").write_text("a file")
     with pytest.raises(ModelFolderError, match="models"):
-        with_model(SIM, tmp_path)
+        make_model(with_model(common, tmp_path), tmp_path, no_report)

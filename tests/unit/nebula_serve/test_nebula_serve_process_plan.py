@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from nebula_serve.frontend import FrontendSettings, frontend_command
+from nebula_serve.gpu_shares import GpuShares
 from nebula_serve.graph import Graph, ReadyKind, Replicas, ServiceSpec
 from nebula_serve.nats import NATS, nats_command
 from nebula_serve.planes import Planes
@@ -111,6 +112,45 @@ def test_a_log_filter_of_the_user_s_own_stands() -> None:
 def test_json_logs_are_asked_of_every_process() -> None:
     environment = plan(resolved(WORKER), CommonSettings(log_format="json"))[0].environment
     assert (environment["DYN_LOGGING_JSONL"], environment["NEBULA_LOG_FORMAT"]) == ("1", "json")
+
+
+class Engine(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    ranks: int = 1
+    colour: str = "red"
+
+
+class GpuSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    engine: Engine = Engine()
+
+
+GPU_WORKER = replace(
+    WORKER, settings_model=GpuSettings, metrics_port_key=None, gpus_key="engine.ranks", replicas=Replicas()
+)
+
+
+def shown_gpus(service: ResolvedService, engine: str, gpus: GpuShares) -> list[str | None]:
+    common = CommonSettings.model_validate({"engine": engine})
+    processes = plan_processes(service, common, PLANES, DIRECTORY, {}, gpus)
+    return [process.environment.get("CUDA_VISIBLE_DEVICES") for process in processes]
+
+
+def test_each_real_worker_sees_gpus_of_its_own() -> None:
+    gpus = GpuShares("0123")
+    assert shown_gpus(resolved(GPU_WORKER, 2), "vllm", gpus) == ["0", "1"]
+    assert shown_gpus(resolved(GPU_WORKER, 1, engine={"ranks": 2}), "vllm", gpus) == ["2,3"]
+
+
+def test_what_needs_no_gpu_takes_none() -> None:
+    gpus = GpuShares("0")
+    assert shown_gpus(resolved(GPU_WORKER, 2), "sim", gpus) == [None, None]
+    assert shown_gpus(resolved(replace(GPU_WORKER, gpus_key=None), 2), "vllm", gpus) == [None, None]
+
+
+def test_a_key_that_holds_no_number_of_gpus_is_a_fault_of_the_graph() -> None:
+    with pytest.raises(TypeError, match=r"Worker\.engine\.colour holds no number"):
+        shown_gpus(resolved(replace(GPU_WORKER, gpus_key="engine.colour")), "vllm", GpuShares("0"))
 
 
 def test_the_frontend_gets_dynamo_s_flags() -> None:
