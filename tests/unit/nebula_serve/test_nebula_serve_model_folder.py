@@ -7,7 +7,6 @@ import pytest
 from nebula_serve.errors import ModelFolderError
 from nebula_serve.model_folder import make_model, with_model
 from nebula_serve.shared_settings import CommonSettings
-from nebula_serve.smollm2 import model_folder as smollm2
 
 SIM = CommonSettings(engine="sim")
 VLLM = CommonSettings(engine="vllm")
@@ -41,13 +40,6 @@ def test_a_real_engine_gets_smollm2_with_the_context_it_has(tmp_path: Path) -> N
     assert common.model_path == str(tmp_path / "models" / "SmolLM2-135M-Instruct")
     assert common.context_tokens == 8192
     assert not any(tmp_path.iterdir())
-
-
-def test_smollm2_is_made_when_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Path] = []
-    monkeypatch.setattr(smollm2, "_make", lambda folder, cache_dir, report: made.append(folder))
-    make_model(with_model(VLLM, tmp_path), tmp_path, no_report)
-    assert made == [tmp_path / "models" / "SmolLM2-135M-Instruct"]
 
 
 def test_a_context_that_was_asked_for_stands(tmp_path: Path) -> None:
