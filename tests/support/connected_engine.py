@@ -183,7 +183,8 @@ class ConnectedEngine:
 
     def read_kv(self, block_ids: Sequence[int], num_tokens: int) -> "Kv":
         """Of the leading tokens in these blocks."""
-        return self.core.model_executor.collective_rpc(_read_kv, args=(tuple(block_ids), num_tokens))
+        kv: Kv = self.core.model_executor.collective_rpc(_read_kv, args=(tuple(block_ids), num_tokens))
+        return kv
 
     # ---- between tests ----
 
@@ -213,7 +214,8 @@ def _read_kv(worker: Any, block_ids: Sequence[int], num_tokens: int) -> list[tup
     """Runs in a rank."""
     from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-    kv = get_kv_transfer_group().rank_half._bound.kv
+    connector: Any = get_kv_transfer_group()
+    kv = connector.rank_half._bound.kv
     return [kv.read(layer, block_ids, 0, num_tokens) for layer in range(kv.num_layers)]
 
 
