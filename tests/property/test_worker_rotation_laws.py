@@ -1,8 +1,12 @@
 """Laws of moving rotated keys, against RoPE worked out in complex numbers."""
 
-import torch
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch
 
 from pic_worker.adapters.vllm.rotation import KeyRotation
 

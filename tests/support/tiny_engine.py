@@ -71,9 +71,9 @@ def _new_request(core: Any, name: str, token_ids: Sequence[int]) -> tuple[Any, i
     return added
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyEngine]:
-    """One for all tests of a run: it takes 20 s to start."""
+    """One for all tests of a module: it takes 20 s to start."""
     pytest.importorskip("vllm", reason=_REASON)
     folder = tmp_path_factory.mktemp("tiny-model")
     with pytest.MonkeyPatch.context() as patch:
@@ -81,9 +81,10 @@ def tiny_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyEngine
         patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("HF_HUB_OFFLINE", "1")
+        is_alone = not torch.distributed.is_initialized()
         llm = _start(folder)
         yield _engine_of(llm)
-        _stop(llm)
+        _stop(llm, is_alone=is_alone)
 
 
 def _start(folder: Path) -> Any:
@@ -111,8 +112,10 @@ def _engine_of(llm: Any) -> TinyEngine:
     return TinyEngine(config, runner.kv_cache_config, core, runner, {name: layers[name].kv_cache for name in layers})
 
 
-def _stop(llm: Any) -> None:
+def _stop(llm: Any, *, is_alone: bool) -> None:
     from vllm.distributed import cleanup_dist_env_and_memory
 
     llm.llm_engine.engine_core.shutdown()
-    cleanup_dist_env_and_memory()
+    # Engines in one process share its process groups.
+    if is_alone:
+        cleanup_dist_env_and_memory()

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
 import torch
 
 from pic_worker.adapters.vllm.kv_layout import KvLayout, KvShape, learn_layout

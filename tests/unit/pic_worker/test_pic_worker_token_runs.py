@@ -1,5 +1,9 @@
 """Positions cut into runs and pieces."""
 
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
 import torch
 
 from pic_worker.adapters.vllm.token_runs import positions_of, runs_of, split_positions

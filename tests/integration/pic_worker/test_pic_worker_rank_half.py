@@ -1,17 +1,19 @@
-"""What the rank half makes of its orders, against the engine's own prefill of the same prompt."""
+"""The rank half on a real engine: reading and writing its paged cache, forward passes outside of its batch, and what it
+makes of its orders, against the engine's own prefill of the same prompt."""
 
 from collections.abc import Sequence
 
 import pytest
-import torch
-from support.rank_world import LayerKv, RankWorld, are_equal, largest_error, new_rank_half, tokens
-from support.tiny_engine import BLOCK_TOKENS, MAX_BATCH_TOKENS
-
-from pic_worker.core.arena_ids import Page
-from pic_worker.errors import StartError
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
+import torch
+from support.rank_world import LayerKv, RankWorld, are_equal, largest_error, new_rank_half, tokens
+from support.rank_world import rank_world as rank_world
+from support.tiny_engine import BLOCK_TOKENS, MAX_BATCH_TOKENS, NUM_LAYERS
+from support.tiny_engine import tiny_engine as tiny_engine
+
+from pic_worker.adapters.vllm.model_check import check_keys_rotate
 from pic_worker.adapters.vllm.orders import (
     BlockLoad,
     BlockSave,
@@ -22,6 +24,9 @@ from pic_worker.adapters.vllm.orders import (
     Selection,
     StepOrders,
 )
+from pic_worker.adapters.vllm.rotation import KeyRotation
+from pic_worker.core.arena_ids import Page
+from pic_worker.errors import StartError
 
 pytestmark = pytest.mark.integration
 
@@ -29,7 +34,98 @@ FIRST, SECOND = tokens(100, seed=1), tokens(90, seed=2)
 # Segments stand at 40 and 140 there, and at 140 and 50 here; none begins or ends with a page or block.
 EARLIER_PROMPT = [*tokens(40, seed=3), *FIRST, *SECOND]
 PROMPT = [*tokens(50, seed=4), *SECOND, *FIRST, *tokens(16, seed=5)]
+# bf16 has 8 bits: sums of rounded products in another order differ by some of its last ones.
 ROUNDING = 0.03
+# A table of cosines in bf16 is off by up to 0.4 %, and a key by as much again.
+BF16_TABLE = 0.02
+FIRST_LAYERS = 2
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(0, 1), (0, BLOCK_TOKENS), (31, 33), (5, 27), (32, 96), (1, 160), (63, 64), (64, 159)],
+)
+def test_what_is_written_to_a_range_is_read_back_bit_for_bit(rank_world: RankWorld, start: int, end: int) -> None:
+    blocks = rank_world.blocks(160)
+    written = rank_world.random_kv(end - start, seed=start)
+    rank_world.write(blocks, start, written)
+    assert are_equal(rank_world.kv(blocks, start, end), written)
+
+
+def test_writing_a_range_leaves_its_neighbours_alone(rank_world: RankWorld) -> None:
+    blocks = rank_world.blocks(96)
+    before = rank_world.random_kv(96, seed=1)
+    rank_world.write(blocks, 0, before)
+    rank_world.write(blocks, 40, rank_world.random_kv(10, seed=2))
+    around = [(0, 40), (50, 96)]
+    for start, end in around:
+        expected = [(keys[start:end], values[start:end]) for keys, values in before]
+        assert are_equal(rank_world.kv(blocks, start, end), expected)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 33, MAX_BATCH_TOKENS, 600])
+def test_a_forward_pass_of_all_positions_gives_the_engines_own_kv_bit_for_bit(
+    rank_world: RankWorld, num_tokens: int
+) -> None:
+    prompt = tokens(num_tokens, seed=num_tokens)
+    own_blocks, blocks = rank_world.engine.prefill(prompt), rank_world.blocks(num_tokens)
+    forward = rank_world.bound.approximation
+    assert forward is not None
+    forward.forward.run(prompt, blocks, torch.arange(num_tokens))
+    assert are_equal(rank_world.kv(blocks, 0, num_tokens), rank_world.kv(own_blocks, 0, num_tokens))
+
+
+def test_scattered_positions_see_exactly_their_context(rank_world: RankWorld) -> None:
+    prompt = tokens(200, seed=7)
+    blocks = rank_world.blocks(200)
+    rank_world.write(blocks, 0, own := rank_world.kv(rank_world.engine.prefill(prompt), 0, 200))
+    positions = torch.tensor([0, 1, 2, 30, 31, 32, 33, 77, 120, 121, 150, 199])
+    for first, last in [(0, 2), (30, 33), (77, 77), (120, 121), (150, 150), (199, 199)]:
+        rank_world.write(blocks, first, rank_world.random_kv(last - first + 1, seed=first))
+    approximation = rank_world.bound.approximation
+    assert approximation is not None
+    approximation.forward.run(prompt, blocks, positions)
+    assert largest_error(rank_world.kv(blocks, 0, 200), own) < ROUNDING
+
+
+def test_the_first_layers_alone_give_what_they_give_in_the_whole_model_and_touch_no_other(
+    rank_world: RankWorld,
+) -> None:
+    prompt = tokens(200, seed=8)
+    blocks = rank_world.blocks(200)
+    rank_world.write(blocks, 0, other := rank_world.random_kv(200, seed=9))
+    own = rank_world.kv(rank_world.engine.prefill(prompt), 0, 200)
+    approximation = rank_world.bound.approximation
+    assert approximation is not None
+    approximation.forward.run(prompt, blocks, torch.arange(200), num_layers=FIRST_LAYERS)
+    found = rank_world.kv(blocks, 0, 200)
+    assert len(found) == NUM_LAYERS
+    assert are_equal(found[:FIRST_LAYERS], own[:FIRST_LAYERS])
+    assert are_equal(found[FIRST_LAYERS:], other[FIRST_LAYERS:])
+
+
+def test_the_engines_keys_at_two_positions_differ_by_the_rotation(rank_world: RankWorld) -> None:
+    approximation = rank_world.bound.approximation
+    assert approximation is not None
+    (block,) = rank_world.blocks(1)
+    found = []
+    for position in (10, 1500):
+        approximation.forward.run_alone(77, position, block)
+        found.append(rank_world.kv((block,), 0, 1))
+    turn = approximation.rotation.turn(torch.tensor([1490]))
+    for (near_keys, near_values), (far_keys, far_values) in zip(*found, strict=True):
+        assert (turn.apply(near_keys) - far_keys).norm() < BF16_TABLE * far_keys.norm()
+        assert (near_values - far_values).norm() < BF16_TABLE * far_values.norm()
+        # Unturned, they are nowhere near.
+        assert (near_keys - far_keys).norm() > 0.3 * far_keys.norm()
+
+
+def test_a_model_whose_keys_do_not_follow_the_rotation_is_refused(rank_world: RankWorld) -> None:
+    bound = rank_world.bound
+    assert bound.approximation is not None
+    other = KeyRotation(torch.full((16,), 0.01), is_neox=True, device=torch.device("cpu"))
+    with pytest.raises(StartError, match="layer 0"):
+        check_keys_rotate(bound.approximation.forward, bound.kv, other, max_positions=2048)
 
 
 def save_segment(world: RankWorld, blocks: tuple[int, ...], start: int, end: int) -> tuple[Page, ...]:
