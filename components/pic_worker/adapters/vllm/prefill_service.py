@@ -32,7 +32,7 @@ from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, PrefillFacts, Prefil
 from pic_worker.adapters.vllm.held_prompts import HeldPrompts
 from pic_worker.adapters.vllm.plain_facts import plain_facts
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
-from pic_worker.adapters.vllm.sampled import TokenText, read_output
+from pic_worker.adapters.vllm.sampled import LENGTH, TokenText, read_output
 from pic_worker.adapters.vllm.sampling import sampling_params
 from pic_worker.core.engine_request import EngineRequest, HelperRequest
 from pic_worker.errors import BadWorkError
@@ -98,7 +98,9 @@ class PrefillService:
             request, facts, total_s=now_s - started_s, last_event_ids=self._events.last_event_ids()
         )
         self._metrics.observe_receipt(receipt, is_helper=False)
-        if request.hold_prompt:
+        first = read_output(output, self._token_text)
+        if request.hold_prompt and first.finish_reason == LENGTH:
+            # Otherwise the answer is whole, and nobody comes for the KV.
             self._held.hold(request.request_id, facts.prompt_tokens, now_s)
         handover = Handover(
             request_id=request.request_id,
@@ -110,7 +112,7 @@ class PrefillService:
             lineage=request.lineage,
             kv_transfer_params=output.kv_transfer_params if request.hold_prompt else None,
         )
-        return Prefilled(read_output(output, self._token_text), handover)
+        return Prefilled(first, handover)
 
     async def help(self, request: HelperRequest) -> None:
         """Segments computed alone, each by a request of its own; they run beside each other.

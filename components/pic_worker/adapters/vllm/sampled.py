@@ -12,6 +12,7 @@ TokenText = Callable[[int], str]
 """The text of one token."""
 
 ERROR: Final = "error"
+LENGTH: Final = "length"
 _FINISH_REASONS: Final = {"abort": "cancelled", "repetition": "stop"}
 """vLLM's reasons that Dynamo names otherwise."""
 
