@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from nebula_serve.smollm2 import ensure_smollm2
+
 # The same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=search looks for new ones.
 # No deadline: on cores shared with others an example may take any time.
 settings.register_profile("same", deadline=None, derandomize=True)
@@ -28,6 +30,12 @@ def shared_dir() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip(WITHOUT_SHARED)
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """The folder of the small real model, as `make model` makes it; made here when it is missing."""
+    return ensure_smollm2(Path(__file__).parents[1] / "models", print)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
