@@ -7,7 +7,7 @@ import numpy as np
 from support.engine_world import BLOCK, passage
 
 from nebula_protocol.hashing import HashArray, hash_blocks
-from nebula_protocol.ids import DpRank, EngineBlockHash
+from nebula_protocol.ids import DpRank, EngineBlockHash, EventId
 from nebula_protocol.tokens import TokenArray
 from pic_worker.adapters.vllm.block_event_wire import block_name, decode_batch
 from pic_worker.adapters.vllm.device_blocks import DeviceBlocks
@@ -93,7 +93,7 @@ def test_names_fit_signed_integers_everywhere_alike() -> None:
     (event,) = world.tell(stored([large, 7], TOKENS[: 2 * BLOCK]))
     assert isinstance(event, KvStored)
     assert event.block_hashes == (5, 7)
-    assert world.tell(removed(large)) == (KvRemoved(event.event_id + 1, (EngineBlockHash(5),)),)
+    assert world.tell(removed(large)) == (KvRemoved(EventId(event.event_id + 1), (EngineBlockHash(5),)),)
     assert block_name(large) == 5
 
 

@@ -48,6 +48,9 @@ def make_engine_args(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu
         args["kv_events_config"] = KVEventsConfig(
             enable_kv_cache_events=True, publisher="zmq", endpoint=sockets.block_events_url
         )
+    if settings.pic:
+        # The connector for reuse takes one kind of layer, and NIXL compares this on both sides of a transfer.
+        args["disable_hybrid_kv_cache_manager"] = True
     if is_prefill and settings.pic:
         args["worker_cls"] = _worker_class(has_gpu=has_gpu)
     return AsyncEngineArgs(**args)  # type: ignore[arg-type]
