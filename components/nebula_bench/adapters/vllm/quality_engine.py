@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 import zmq
 from vllm import EngineArgs, SamplingParams
-from vllm.config import KVTransferConfig
+from vllm.config import KVTransferConfig, VllmConfig
 from vllm.inputs import TokensPrompt
 from vllm.outputs import RequestOutput
+from vllm.platforms import current_platform
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from nebula_bench.adapters.vllm.first_logits import CAPTURE_KEY, capture_first_logits
@@ -35,7 +36,6 @@ from pic_worker.adapters.vllm.engine_wire import (
     transfer_params,
 )
 from pic_worker.adapters.vllm.sockets import SocketFolder
-from pic_worker.adapters.vllm.worker_class import worker_class_name
 
 _BLOCK_TOKENS = 128
 _FACTS_TIMEOUT_S = 30.0
@@ -67,22 +67,17 @@ class VllmQualityEngine:
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
         names = [next(self._names) for _ in calls]
-        request_ids = [self._submit(name, call) for name, call in zip(names, calls, strict=True)]
+        for name, call in zip(names, calls, strict=True):
+            self._submit(name, call)
         tokens: dict[str, tuple[int, ...]] = {}
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
                 if isinstance(output, RequestOutput) and output.finished:
                     tokens[output.request_id] = tuple(output.outputs[0].token_ids)
-        facts = self._take_facts(
-            {request_id for request_id, call in zip(request_ids, calls, strict=True) if call.mode is not Mode.EXACT}
-        )
-        return [
-            _answer(tokens[name], self._logits.pop(name), facts.get(request_id))
-            for name, request_id in zip(names, request_ids, strict=True)
-        ]
+        facts = self._take_facts({name for name, call in zip(names, calls, strict=True) if call.mode is not Mode.EXACT})
+        return [_answer(tokens[name], self._logits.pop(name), facts.get(name)) for name in names]
 
-    def _submit(self, name: str, call: Call) -> str:
-        """vLLM's own name of the request, which the connector's news use."""
+    def _submit(self, name: str, call: Call) -> None:
         order = None if call.mode is Mode.EXACT else _order(name, call)
         extra: dict[str, object] = {CAPTURE_KEY: name}
         if order is not None:
@@ -96,7 +91,7 @@ class VllmQualityEngine:
         )
         # A salt of its own: no prefix block is shared, so every call computes what its mode says.
         prompt = TokensPrompt(prompt_token_ids=list(call.tokens), cache_salt=name)
-        return self._engine.add_request(name, prompt, params)
+        self._engine.add_request(name, prompt, params)
 
     def _take_facts(self, wanted: set[str]) -> dict[str, PrefillFacts]:
         """
@@ -126,7 +121,9 @@ def open_engine(model: Path, size: EngineSize, dtype: str = _DEFAULT_DTYPE) -> I
         news.bind(sockets.news_url)
         control.bind(sockets.control_url)
         logits: dict[str, Logits] = {}
-        engine = LLMEngine.from_engine_args(_engine_args(model, size, dtype, sockets, logits))
+        config = _engine_args(model, size, dtype, sockets, logits).create_engine_config()
+        config.cache_config.kv_cache_memory_bytes = _kv_bytes(config, size)
+        engine = LLMEngine.from_vllm_config(config, disable_log_stats=True)
         yield VllmQualityEngine(engine, news, logits)
     finally:
         if engine is not None:
@@ -162,13 +159,24 @@ def _engine_args(
         max_num_batched_tokens=length,
         max_num_seqs=size.most_calls,
         block_size=_BLOCK_TOKENS,
-        num_gpu_blocks_override=1 + size.most_calls * length // _BLOCK_TOKENS,
         enable_prefix_caching=True,
         kv_transfer_config=transfer,
-        worker_cls=worker_class_name(),
+        worker_cls=_worker_class(),
         logits_processors=[capture_first_logits(logits.__setitem__)],
-        disable_log_stats=True,
     )
+
+
+def _worker_class() -> str:
+    return f"pic_worker.adapters.vllm.worker_class.{'PicCpuWorker' if current_platform.is_cpu() else 'PicGpuWorker'}"
+
+
+def _kv_bytes(config: VllmConfig, size: EngineSize) -> int:
+    """Of a paged cache for all calls at once, and the block that vLLM keeps for itself."""
+    model = config.model_config
+    num_layers = model.get_num_layers(config.parallel_config)
+    numbers = 2 * num_layers * model.get_num_kv_heads(config.parallel_config) * model.get_head_size()
+    num_tokens = _BLOCK_TOKENS + size.most_calls * model.max_model_len
+    return num_tokens * numbers * model.dtype.itemsize
 
 
 def _order(name: str, call: Call) -> PrefillOrder:
