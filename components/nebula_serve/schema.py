@@ -91,6 +91,8 @@ def _annotation_text(annotation: object) -> str:
         return " | ".join("null" if part is NoneType else _annotation_text(part) for part in get_args(annotation))
     if origin in (tuple, list, set, frozenset):
         return f"list of {_annotation_text(get_args(annotation)[0])}"
+    if origin is dict:
+        return "mapping"
     if isinstance(annotation, type) and origin is None:
         return annotation.__name__
     return str(annotation)

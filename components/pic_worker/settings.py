@@ -1,8 +1,8 @@
 """A worker's settings. `dynamo serve` resolves them; the process reads one JSON file."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
 from nebula_protocol.cut_settings import CutSettings
 from nebula_protocol.errors import FusionError
@@ -113,3 +113,11 @@ class WorkerSettings(BaseModel):
     """Port of the worker's /metrics and /health; 0 picks a free one. Dynamo reads it as a signed 16-bit number."""
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     """Lowest level that is logged."""
+
+    @model_validator(mode="after")
+    def _check_pages(self) -> Self:
+        if self.engine == "vllm" and self.block_size_tokens % self.vllm.page_tokens:
+            raise ValueError(
+                f"vllm.page_tokens ({self.vllm.page_tokens}) must divide block_size_tokens ({self.block_size_tokens})"
+            )
+        return self

@@ -25,6 +25,7 @@ class Settings(BaseModel):
     maybe: Inner | None = None
     either: Inner | BaseModel | None = None
     marks: tuple[str, ...] = ("x",)
+    further: dict[str, int] = {}
     limit: int | None = Field(default=None, ge=1, lt=9)
 
 
@@ -36,6 +37,7 @@ def test_every_key_is_listed_with_type_bounds_default_and_meaning() -> None:
         ("maybe.scale", "float >0 <=10", 1.5),
         ("either", "Inner | BaseModel | null", None),
         ("marks", "list of str", ("x",)),
+        ("further", "mapping", {}),
         ("limit", "int | null >=1 <9", None),
     ]
     assert next(field for field in list_fields(Settings) if field.key == "inner.scale").doc == "Multiplies."

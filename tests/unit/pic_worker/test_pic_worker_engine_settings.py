@@ -64,3 +64,11 @@ def test_impossible_values_are_refused(wrong: dict[str, object]) -> None:
 @pytest.mark.parametrize("cores", ["nobind", "auto", "0", "0-3", "0-3|4-7", "0,2|1,3"])
 def test_cores_are_given_as_vllm_takes_them(cores: str) -> None:
     assert VllmSettings(cpu_cores=cores).cpu_cores == cores
+
+
+def test_a_page_of_the_store_must_divide_a_block() -> None:
+    with pytest.raises(ValidationError, match=r"vllm\.page_tokens \(16\) must divide block_size_tokens \(24\)"):
+        WorkerSettings(engine="vllm", block_size_tokens=24)
+    assert WorkerSettings(engine="vllm", block_size_tokens=48).block_size_tokens == 48
+    # The simulated engine has no pages.
+    assert WorkerSettings(engine="sim", block_size_tokens=24).block_size_tokens == 24
