@@ -11,7 +11,7 @@ import structlog
 import uvloop
 from dynamo.common.backend import EngineConfig, GenerateChunk, GenerateRequest, LLMEngine, LlmRegistration, Worker
 from dynamo.common.backend.health_check import is_probe
-from dynamo.common.backend.metrics import register_engine_registry
+from dynamo.common.backend.metrics import register_engine_registry, register_global_registry
 from dynamo.common.backend.publisher import KvEventSource, PushSource
 from dynamo.common.backend.worker import WorkerConfig
 from dynamo.common.constants import DisaggregationMode
@@ -137,6 +137,8 @@ class PicEngine(LLMEngine):
     async def register_prometheus(self, metrics: "EngineMetrics") -> None:
         if self._worker.registry is not None:
             register_engine_registry(metrics, self._worker.registry)
+        if self._settings.engine == "vllm":
+            register_global_registry(metrics, engine_prefix="vllm:")
 
     async def on_endpoint_ready(self, endpoint: Endpoint) -> None:
         touch_ready_file()
