@@ -39,3 +39,9 @@ def test_a_piece_has_at_most_so_many_runs() -> None:
 
 def test_no_positions_are_no_piece() -> None:
     assert pieces([], max_tokens=3, max_runs=2) == []
+
+
+def test_short_runs_come_first_in_their_order() -> None:
+    runs = runs_of(torch.tensor([0, 1, 2, 5, 8, 9, 20])).short_first(1)
+    assert list(zip(runs.begins.tolist(), runs.ends.tolist(), strict=True)) == [(5, 6), (20, 21), (0, 3), (8, 10)]
+    assert runs.positions.tolist() == [5, 20, 0, 1, 2, 8, 9]

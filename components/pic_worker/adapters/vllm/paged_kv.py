@@ -40,6 +40,11 @@ class PagedKv:
         return len(self._layers)
 
     @property
+    def layer_names(self) -> list[str]:
+        """As vLLM knows the attention layers, in the model's order."""
+        return [layer.layer_name for layer in self._layers]
+
+    @property
     def shape(self) -> KvShape:
         return self._shape
 

@@ -43,7 +43,7 @@ class ScatteredForward:
         groups = runner.attn_groups
         if len(groups) != 1 or len(groups[0]) != 1:
             raise StartError("PIC needs a model whose layers all have the same kind of attention")
-        self._layer_names = list(groups[0][0].layer_names)
+        self._layer_names = kv.layer_names
         self._builder = _new_builder(groups[0][0], vllm_config, kv)
 
     @torch.inference_mode()
@@ -60,11 +60,11 @@ class ScatteredForward:
         Args:
             token_ids: of the request, up to the last position at least.
             positions: int64, ascending, on the host.
-            num_layers: the first so many layers alone, see `can_stop_early`.
+            num_layers: the first so many layers alone, at least two; see `can_stop_early`.
         """
         tokens = torch.tensor(token_ids, dtype=torch.int32)
         for piece in split_positions(positions, max_tokens=self._max_tokens, max_runs=MAX_RUNS):
-            self._run_piece(tokens[piece], block_ids, piece, num_layers)
+            self._run_piece(tokens, block_ids, piece, num_layers)
 
     @torch.inference_mode()
     def run_alone(self, token_id: int, position: int, block_id: int) -> None:
@@ -80,15 +80,19 @@ class ScatteredForward:
         layers = getattr(inner, "layers", None)
         if not isinstance(layers, torch.nn.ModuleList) or not hasattr(inner, "embed_tokens"):
             return False
-        return all(_takes_residual(layer) for layer in layers)
+        return all(_is_known(layer) for layer in layers)
 
     def _run_piece(
         self, tokens: torch.Tensor, block_ids: Sequence[int], positions: torch.Tensor, num_layers: int | None
     ) -> None:
         runs = runs_of(positions)
+        if self._builder.reorder_batch_threshold is not None:
+            # The backend takes short runs for decodes, and decodes must come first. Order means nothing to the result.
+            runs = runs.short_first(self._builder.reorder_batch_threshold)
+            positions = runs.positions
         slots = self._kv.slots_of(block_ids, positions)
         metadata = self._metadata(block_ids, begins=runs.begins, ends=runs.ends, slots=slots)
-        self._compute(tokens, positions, metadata, num_layers)
+        self._compute(tokens[positions], positions, metadata, num_layers)
 
     def _metadata(
         self, block_ids: Sequence[int], *, begins: torch.Tensor, ends: torch.Tensor, slots: torch.Tensor
@@ -125,9 +129,12 @@ class ScatteredForward:
     ) -> None:
         device = self._kv.device
         tokens, positions = tokens.to(device), positions.to(device)
-        built = self._builder.build(0, metadata)
+        attention: dict[str, Any] = dict.fromkeys(self._layer_names, self._builder.build(0, metadata))
+        if num_layers is not None:
+            # Without metadata the attention still writes its keys and values, but leaves out the attending.
+            attention[self._layer_names[num_layers - 1]] = None
         with set_forward_context(
-            dict.fromkeys(self._layer_names, built),
+            attention,
             self._config,
             num_tokens=len(tokens),
             slot_mapping=dict.fromkeys(self._layer_names, metadata.slot_mapping),
@@ -138,9 +145,13 @@ class ScatteredForward:
                 self._compute_layers(tokens, positions, num_layers)
 
     def _compute_layers(self, tokens: torch.Tensor, positions: torch.Tensor, num_layers: int) -> None:
+        """The last layer up to its keys and values alone: no later one is there to read what it puts out."""
         hidden, residual = self._inner.model.embed_tokens(tokens), None
-        for layer in islice(self._inner.model.layers, num_layers):
+        for layer in islice(self._inner.model.layers, num_layers - 1):
             hidden, residual = layer(positions, hidden, residual)
+        last = self._inner.model.layers[num_layers - 1]
+        hidden, _ = last.input_layernorm(hidden, residual)
+        last.self_attn(positions=positions, hidden_states=hidden)
 
 
 def _new_builder(group: Any, vllm_config: VllmConfig, kv: PagedKv) -> Any:
@@ -152,6 +163,16 @@ def _new_builder(group: Any, vllm_config: VllmConfig, kv: PagedKv) -> Any:
     return group.backend.get_builder_cls()(spec, list(group.layer_names), config, kv.device)
 
 
-def _takes_residual(layer: torch.nn.Module) -> bool:
-    code = type(layer).forward.__code__
-    return code.co_varnames[: code.co_argcount] == ("self", "positions", "hidden_states", "residual")
+def _is_known(layer: torch.nn.Module) -> bool:
+    parts = dict(layer.named_children())
+    return (
+        _arguments(layer) == ("positions", "hidden_states", "residual")
+        and "input_layernorm" in parts
+        and "self_attn" in parts
+        and _arguments(parts["self_attn"]) == ("positions", "hidden_states")
+    )
+
+
+def _arguments(module: torch.nn.Module) -> tuple[str, ...]:
+    code = type(module).forward.__code__
+    return code.co_varnames[1 : code.co_argcount]

@@ -8,7 +8,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class TokenRuns:
-    """Runs [begin, end) of positions; int64 on the host, ascending."""
+    """Runs [begin, end) of positions; int64 on the host."""
 
     begins: torch.Tensor
     ends: torch.Tensor
@@ -20,9 +20,19 @@ class TokenRuns:
     def lengths(self) -> torch.Tensor:
         return self.ends - self.begins
 
+    @property
+    def positions(self) -> torch.Tensor:
+        """Of all runs in their order."""
+        return positions_of(list(zip(self.begins.tolist(), self.ends.tolist(), strict=True)))
+
+    def short_first(self, max_length: int) -> "TokenRuns":
+        """Those of up to `max_length` before the others; each group keeps its order."""
+        order = (self.lengths > max_length).sort(stable=True).indices
+        return TokenRuns(self.begins[order], self.ends[order])
+
 
 def runs_of(positions: torch.Tensor) -> TokenRuns:
-    """The fewest runs that cover ascending `positions`, at least one of them."""
+    """The fewest runs that cover ascending `positions`, at least one of them; ascending too."""
     last = torch.nonzero(positions[1:] != positions[:-1] + 1).flatten()
     first = torch.cat([torch.zeros(1, dtype=torch.int64), last + 1])
     last = torch.cat([last, torch.tensor([len(positions) - 1])])
