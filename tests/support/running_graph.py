@@ -46,12 +46,12 @@ class RunningGraph:
                 stderr=subprocess.STDOUT,
             )
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, limit_s: float = 60.0) -> None:
         def has_outcome() -> bool:
             info = read_run_info(run_info_path(self.folder, self.name))
             return self.process.poll() is not None or (info is not None and info.ready)
 
-        eventually(has_outcome, "the graph serves", 60.0)
+        eventually(has_outcome, "the graph serves", limit_s)
         assert self.process.poll() is None, (self.folder / "log").read_text()
 
     @property
@@ -71,7 +71,9 @@ class RunningGraph:
         return httpx.post(f"{self.info.url}{path}", json={"model": self.info.model_name, **body}, timeout=60)
 
     def chat(self, text: str, **options: object) -> Json:
-        messages = [{"role": "user", "content": text}]
+        return self.ask([{"role": "user", "content": text}], **options)
+
+    def ask(self, messages: list[dict[str, str]], **options: object) -> Json:
         response = self.post("/v1/chat/completions", {"messages": messages, **_with_metadata(options)})
         assert response.status_code == 200, response.text
         answer: Json = response.json()
