@@ -184,7 +184,9 @@ class ServedGraph:
 
 
 @asynccontextmanager
-async def open_graph(spec: GraphSpec, logs: Path | None = None) -> AsyncIterator[ServedGraph]:
+async def open_graph(
+    spec: GraphSpec, logs: Path | None = None, start_s: float = _START_S
+) -> AsyncIterator[ServedGraph]:
     """The graph, serving, in a working directory that is gone afterwards; its log stays in `logs`.
 
     Raises:
@@ -210,7 +212,7 @@ async def open_graph(spec: GraphSpec, logs: Path | None = None) -> AsyncIterator
         async with httpx.AsyncClient(timeout=_METRICS_TIMEOUT_S, trust_env=False) as http:
             graph = ServedGraph(spec, Path(folder), log, process, http)
             try:
-                await graph.wait_until_ready()
+                await graph.wait_until_ready(start_s)
                 yield graph
             finally:
                 await graph.stop()
