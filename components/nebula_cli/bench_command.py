@@ -12,6 +12,7 @@ from nebula_bench.decision.settings import DecisionSettings
 from nebula_cli.cell_command import cell, compare
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.paper_command import paper
+from nebula_cli.pic_vllm_command import pic_vllm
 from nebula_cli.quality_command import quality
 from nebula_cli.results_file import write_measurements
 from nebula_cli.serving_command import serve
@@ -28,6 +29,7 @@ bench = typer.Typer(help=f"Measure Nebula. Alone: the decision benchmark, with r
 bench.command()(cell)
 bench.command()(compare)
 bench.command()(paper)
+bench.command()(pic_vllm)
 bench.command()(quality)
 bench.command()(serve)
 bench.command()(split)

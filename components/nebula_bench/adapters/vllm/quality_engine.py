@@ -17,6 +17,7 @@ from vllm.config import KVTransferConfig, VllmConfig
 from vllm.inputs import TokensPrompt
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
+from vllm.utils.torch_utils import kv_cache_dtype_str_to_dtype
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from nebula_bench.adapters.vllm.first_logits import CAPTURE_KEY, capture_first_logits
@@ -176,7 +177,7 @@ def _kv_bytes(config: VllmConfig, size: EngineSize) -> int:
     num_layers = model.get_num_layers(config.parallel_config)
     numbers = 2 * num_layers * model.get_num_kv_heads(config.parallel_config) * model.get_head_size()
     num_tokens = _BLOCK_TOKENS + size.most_calls * model.max_model_len
-    return num_tokens * numbers * model.dtype.itemsize
+    return num_tokens * numbers * kv_cache_dtype_str_to_dtype(config.cache_config.cache_dtype, model).itemsize
 
 
 def _order(name: str, call: Call) -> PrefillOrder:
