@@ -11,12 +11,10 @@ import msgspec
 import pytest
 import torch
 import zmq
+from support.segment_plans import segments_of
 
 from nebula_protocol.fusion import FULL_FUSION, Fusion
-from nebula_protocol.hashing import hash_segment
 from nebula_protocol.ids import DomainId, RequestId
-from nebula_protocol.plan import SegmentPlan, Source
-from nebula_protocol.tokens import as_token_array
 from nebula_serve.sim_model.model_folder import packaged_folder
 from pic_worker.adapters.vllm.engine_wire import (
     ORDER_KEY,
@@ -241,14 +239,6 @@ class Ran:
     def told(self) -> PrefillFacts:
         assert self.facts is not None
         return self.facts
-
-
-def segments_of(tokens: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[SegmentPlan, ...]:
-    ids = as_token_array(list(tokens))
-    return tuple(
-        SegmentPlan(start=start, end=end, segment_hash=hash_segment(ids[start:end]), source=Source.LOCAL)
-        for start, end in spans
-    )
 
 
 @contextmanager
