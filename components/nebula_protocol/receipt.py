@@ -23,6 +23,10 @@ class FallbackReason(StrEnum):
     """The worker saw that computing is faster."""
     TOKENS_DIFFER = "tokens_differ"
     DOMAIN_DIFFERS = "domain_differs"
+    DAMAGED = "damaged"
+    """What arrived is not what was sent."""
+    NO_ROOM = "no_room"
+    """The home's store is full of entries in use."""
 
 
 class SegmentOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,11 @@ def peer_subject(namespace: str, worker_id: WorkerId) -> str:
     return f"nebula.{namespace}.worker.{worker_id}.peer"
 
 
+def data_subject(namespace: str, worker_id: WorkerId) -> str:
+    """Where a worker tells other workers how segments are copied from it."""
+    return f"nebula.{namespace}.worker.{worker_id}.data"
+
+
 def control_subject(namespace: str, worker_id: WorkerId) -> str:
     """Where a worker takes the router's instructions (capacity split)."""
     return f"nebula.{namespace}.worker.{worker_id}.control"

@@ -1,0 +1,1 @@
+"""Segments over plain TCP, and the side channel that every transport has."""

@@ -1,0 +1,158 @@
+"""Frames and raw pages over one socket, without a copy on the way: bytes go from and to the caller's memory."""
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from pic_worker.errors import WorkerError
+
+F = TypeVar("F")
+
+_LENGTH = struct.Struct(">I")
+_SOCKET_BUFFER_BYTES = 4 << 20
+_MAX_VECTORS = 64
+"""Pieces of memory in one system call; Linux takes 1,024."""
+_TURN_BYTES = 8 << 20
+"""After so many without a wait the loop has its turn."""
+
+
+class ChannelLostError(WorkerError):
+    """The other side has closed, does not move, or does not keep to the form."""
+
+
+class FrameSocket:
+    """One reader and one writer at a time. Each wait for the other side has a limit of `stall_s`."""
+
+    def __init__(self, connected: socket.socket, stall_s: float) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connected
+        self.stall_s = stall_s
+        self._loop = asyncio.get_running_loop()
+        self.num_received_bytes = 0
+        self._turn_bytes = 0
+        self._is_closed = False
+        self._waits: set[asyncio.Future[None]] = set()
+
+    def use_large_buffers(self) -> None:
+        """For a peer that is known."""
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
+
+    def close(self) -> None:
+        """At once: who waits on it gets an error, and nothing more is read or written."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        for ready in self._waits:
+            if not ready.done():
+                ready.set_exception(ChannelLostError("closed"))
+
+    # ---- frames ----
+
+    async def send(self, frame: object) -> None:
+        """
+        Raises:
+            ChannelLostError: as all below.
+        """
+        data = msgspec.msgpack.encode(frame)
+        await self.send_views((memoryview(_LENGTH.pack(len(data))), memoryview(data)))
+
+    async def receive(self, decoder: "msgspec.msgpack.Decoder[F]", max_bytes: int, *, idle_s: float = 0.0) -> F:
+        """
+        Args:
+            max_bytes: a longer frame is refused before memory is taken for it.
+            idle_s: how long the other side may say nothing beyond the limit; once it begins it has to go on.
+        """
+        length = bytearray(_LENGTH.size)
+        await self.receive_views((memoryview(length),), idle_s=idle_s)
+        (num_bytes,) = _LENGTH.unpack(length)
+        if num_bytes > max_bytes:
+            raise ChannelLostError(f"a frame of {num_bytes} bytes is over the limit of {max_bytes}")
+        data = bytearray(num_bytes)
+        if num_bytes:
+            await self.receive_views((memoryview(data),))
+        try:
+            return decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            raise ChannelLostError(f"a frame that cannot be read: {error}") from error
+
+    # ---- bytes ----
+
+    async def send_views(self, views: Sequence[memoryview]) -> None:
+        left = deque(views)
+        while left:
+            try:
+                sent = self._socket.sendmsg([left[i] for i in range(min(len(left), _MAX_VECTORS))])
+            except BlockingIOError:
+                await self._wait(self._loop.add_writer, self._loop.remove_writer, self.stall_s)
+                continue
+            except OSError as error:
+                raise ChannelLostError(str(error)) from error
+            _advance(left, sent)
+            await self._take_turns(sent)
+
+    async def receive_views(self, views: Sequence[memoryview], *, idle_s: float = 0.0) -> None:
+        """Fills them."""
+        left = deque(views)
+        limit_s = self.stall_s + idle_s
+        while left:
+            try:
+                vectors = [left[i] for i in range(min(len(left), _MAX_VECTORS))]
+                received = self._socket.recvmsg_into(vectors)[0]
+            except BlockingIOError:
+                await self._wait(self._loop.add_reader, self._loop.remove_reader, limit_s)
+                continue
+            except OSError as error:
+                raise ChannelLostError(str(error)) from error
+            if received == 0:
+                raise ChannelLostError("the other side has closed")
+            limit_s = self.stall_s
+            self.num_received_bytes += received
+            _advance(left, received)
+            await self._take_turns(received)
+
+    async def _wait(
+        self,
+        watch: Callable[[int, Callable[[], None]], None],
+        unwatch: Callable[[int], object],
+        limit_s: float,
+    ) -> None:
+        if self._is_closed:
+            raise ChannelLostError("closed")
+        file = self._socket.fileno()
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._waits.add(ready)
+        watch(file, lambda: None if ready.done() else ready.set_result(None))
+        try:
+            async with asyncio.timeout(limit_s):
+                await ready
+        except TimeoutError as error:
+            raise ChannelLostError(f"nothing moves for {limit_s} s") from error
+        finally:
+            self._waits.discard(ready)
+            if not self._is_closed:
+                unwatch(file)
+
+    async def _take_turns(self, num_bytes: int) -> None:
+        self._turn_bytes += num_bytes
+        if self._turn_bytes >= _TURN_BYTES:
+            self._turn_bytes = 0
+            await asyncio.sleep(0)
+
+
+def _advance(left: "deque[memoryview]", num_bytes: int) -> None:
+    """Takes the leading `num_bytes` away."""
+    while num_bytes:
+        if num_bytes < len(left[0]):
+            left[0] = left[0][num_bytes:]
+            return
+        num_bytes -= len(left.popleft())
