@@ -55,12 +55,18 @@ class DataPlane:
     """Runs from `start` to `close`."""
 
     def __init__(
-        self, *, card: DataPlaneCard, fetcher: SegmentFetcher, server: DataServer, segments: SegmentServer,
-        arrivals: SegmentArrivals, started: AsyncExitStack,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        card: DataPlaneCard,
+        transport: Transport,
+        fetcher: SegmentFetcher,
+        segments: SegmentServer,
+        arrivals: SegmentArrivals,
+        started: AsyncExitStack,
+    ) -> None:
         self.card = card
+        self.transport = transport
         self.fetcher = fetcher
-        self.server = server
         self.segments = segments
         self.arrivals = arrivals
         self._started = started
@@ -146,8 +152,8 @@ async def start_data_plane(
         started.push_async_callback(fetcher.close)
         return DataPlane(
             card=card,
+            transport=transport,
             fetcher=fetcher,
-            server=server,
             segments=segments,
             arrivals=arrivals,
             started=started.pop_all(),
