@@ -30,5 +30,7 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     """What it computes again of reused segments, unless a request asks for something else."""
     step_cost: CostFit
     peer_link: LinkFit
+    stream_pieces: int = 1
+    """In how many pieces, layer by layer, copied KV is sent and used; 1: only as a whole."""
     load_s_per_token: float
     """Time to bring one token's KV from the store into the device tier (copy and rotation)."""

@@ -57,9 +57,13 @@ class FetchedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchReply(msgspec.Struct, frozen=True, kw_only=True, tag="fetched"):
+    """Sent when all is decided, before the KV: its layers arrive evenly between two moments, counted from the reply."""
+
     version: int = 1
     epoch: WorkerEpoch
     segments: tuple[FetchedSegment, ...]
+    first_in_s: float = 0.0
+    last_in_s: float = 0.0
 
 
 class PullPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="pull_prompt"):

@@ -5,16 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nebula_protocol.cost import LinkFit
-from nebula_protocol.ids import RequestId, SegmentHash, WorkerId
+from nebula_protocol.ids import DomainId, RequestId, SegmentHash, WorkerEpoch, WorkerId
 from nebula_protocol.messages import FetchedSegment, FetchReply, FetchRequest
 from nebula_protocol.receipt import FallbackReason
 from pic_worker.core.effects import FetchCommand
 from pic_worker.core.link import Link
+from pic_worker.core.stream import Stream
 from pic_worker.errors import PeerGoneError
 from pic_worker.ports import Clock, Peers
 
 # Beyond the peer's own waiting and the transfer, what a busy machine may add before a live peer counts as gone.
 FETCH_GRACE_S = 2.0
+# How long a peer that should have sent all may take to say that it is still there.
+SENT_GRACE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,15 @@ class Fetched:
     request_id: RequestId
     segment_hash: SegmentHash
     result: FetchedSegment | FallbackReason
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A segment on its way."""
+
+    request_id: RequestId
+    segment_hash: SegmentHash
+    stream: Stream
 
 
 class Fetcher:
@@ -45,25 +57,60 @@ class Fetcher:
         self._clock = clock
         self._running: set[asyncio.Task[None]] = set()
 
-    def start(self, command: FetchCommand, report: Callable[[Fetched], None]) -> None:
-        """Fetches in the background; `report` gets every segment of the command exactly once."""
-        task = asyncio.create_task(self._fetch(command, report))
+    def start(
+        self,
+        command: FetchCommand,
+        report: Callable[[Fetched], None],
+        announce: Callable[[Coming], None] = lambda _: None,
+    ) -> None:
+        """Fetches in the background.
+
+        Args:
+            report: gets every segment of the command exactly once.
+            announce: gets those that are on their way before.
+        """
+        task = asyncio.create_task(self._fetch(command, report, announce))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _fetch(self, command: FetchCommand, report: Callable[[Fetched], None]) -> None:
+    async def _fetch(
+        self, command: FetchCommand, report: Callable[[Fetched], None], announce: Callable[[Coming], None]
+    ) -> None:
         try:
             reply = await self._ask(command)
         except PeerGoneError:
             for wanted in command.segments:
                 report(Fetched(command.request_id, wanted.segment_hash, FallbackReason.SOURCE_GONE))
             return
-        answered = {segment.segment_hash: segment for segment in reply.segments}
-        arrived_s = self._ingress.receive(sum(segment.kv_bytes for segment in reply.segments), self._clock())
-        await asyncio.sleep(max(0.0, arrived_s - self._clock()))
+        answered: dict[SegmentHash, FetchedSegment | FallbackReason] = {
+            segment.segment_hash: segment for segment in reply.segments
+        }
+        stream = self._take_in(reply)
+        for segment in reply.segments:
+            if segment.token_bytes is not None:
+                announce(Coming(command.request_id, segment.segment_hash, stream))
+        await asyncio.sleep(max(0.0, stream.last_at_s - self._clock()))
+        if reply.last_in_s and not await self._is_there(command.from_worker.worker_id, reply.epoch):
+            answered = dict.fromkeys(answered, FallbackReason.SOURCE_GONE)
         for wanted in command.segments:
             result = answered.get(wanted.segment_hash, FallbackReason.NOT_THERE)
             report(Fetched(command.request_id, wanted.segment_hash, result))
+
+    async def _is_there(self, peer: WorkerId, epoch: WorkerEpoch) -> bool:
+        """Whether the peer lived on while it sent. Real bytes would tell by coming; these are only said to come."""
+        nothing = FetchRequest(
+            request_id=RequestId(""), from_worker=self._worker_id, domain_id=DomainId(""), wait_s=0.0, segments=()
+        )
+        try:
+            return (await self._peers.fetch(peer, nothing, SENT_GRACE_S)).epoch == epoch
+        except PeerGoneError:
+            return False
+
+    def _take_in(self, reply: FetchReply) -> Stream:
+        now_s = self._clock()
+        stream = Stream(now_s + reply.first_in_s, now_s + reply.last_in_s)
+        num_bytes = sum(segment.kv_bytes for segment in reply.segments)
+        return self._ingress.take(num_bytes, stream, now_s) if num_bytes else stream
 
     async def _ask(self, command: FetchCommand) -> FetchReply:
         request = FetchRequest(

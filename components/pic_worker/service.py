@@ -30,8 +30,9 @@ from pic_worker.core.errors import DuplicateRequestError, PromptRefusedError
 from pic_worker.core.link import Link
 from pic_worker.core.sim_engine import SimEngine
 from pic_worker.core.step_plan import StepPlan
+from pic_worker.core.stream import Stream
 from pic_worker.errors import BadWorkError
-from pic_worker.fetcher import Fetched, Fetcher
+from pic_worker.fetcher import Coming, Fetched, Fetcher
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.ports import BlockEvents, Clock, SegmentEvents
 from pic_worker.state_chunks import chunk_state
@@ -146,6 +147,8 @@ class PrefillService:
         while not is_due(due_s, self._clock()):
             # Peers and held prompts whose time is over do not have to wait for the step.
             await self._wait(due_s)
+        while (stall_s := self._engine.step_stall_s(self._clock())) > 0.0:
+            await self._wait(self._clock() + stall_s)
         now_s = self._clock()
         self._metrics.observe_step(step.duration_s, step.num_tokens, lag_s=now_s - due_s)
         self._apply(self._engine.finish_step(now_s))
@@ -166,7 +169,7 @@ class PrefillService:
     def _apply(self, effects: Effects) -> None:
         self._publish(effects)
         for command in effects.fetches:
-            self._fetcher.start(command, self._fetch_finished)
+            self._fetcher.start(command, self._fetch_finished, self._segment_comes)
         for answer in effects.answers:
             if (asked := self._answers.get(answer.ticket)) is not None and not asked.done():
                 asked.set_result(answer)
@@ -180,6 +183,10 @@ class PrefillService:
         self._apply(
             self._engine.fetch_finished(outcome.request_id, outcome.segment_hash, outcome.result, self._clock())
         )
+
+    def _segment_comes(self, coming: Coming) -> None:
+        self._engine.fetch_streams(coming.request_id, coming.segment_hash, coming.stream, self._clock())
+        self._wake.set()
 
     def _publish(self, effects: Effects) -> None:
         pic_events: list[PicEvent] = []
@@ -215,11 +222,26 @@ class PrefillService:
         try:
             self._apply(self._engine.serve_fetch(request, ticket, self._clock()))
             answer = await future
-            await self._send(answer.kv_bytes)
+        except asyncio.CancelledError:
+            self._engine.close_fetch(ticket)
+            raise
         finally:
             del self._answers[ticket]
-            self._engine.close_fetch(ticket)
-        return FetchReply(epoch=self._card.epoch, segments=answer.segments)
+        stream, now_s = self._stream(answer), self._clock()
+        # The lease ends with the transfer, which goes on after the reply.
+        asyncio.get_running_loop().call_later(max(0.0, stream.last_at_s - now_s), self._engine.close_fetch, ticket)
+        return FetchReply(
+            epoch=self._card.epoch,
+            segments=answer.segments,
+            first_in_s=max(0.0, stream.first_at_s - now_s),
+            last_in_s=max(0.0, stream.last_at_s - now_s),
+        )
+
+    def _stream(self, answer: FetchAnswer) -> Stream:
+        now_s = self._clock()
+        if not answer.kv_bytes:
+            return Stream(now_s, now_s)
+        return self._links.egress.stream(answer.kv_bytes, self._card.stream_pieces, answer.production, now_s)
 
     async def _answer_pull(self, request: PullPrompt) -> PromptPulled:
         await self._send(self._engine.held_prompt_tokens(request.request_id) * self._card.kv_bytes_per_token)

@@ -134,6 +134,7 @@ class PlacementCase:
             turn_in_s=column("turn_in_s", free_in_s),
             drained_in_s=drained_in_s,
             late_from_s=column("late_from_s", np.inf),
+            num_late=column("num_late"),
             late_free_in_s=np.maximum(drained_in_s, column("late_free_in_s")),
             recent_work_s=column("recent_work_s"),
             cost_factor=column("cost_factor", 1.0),

@@ -210,6 +210,7 @@ class Dispatch:
             candidates=(),
             work=NO_WORK,
             runnable_at_s=self.runnable_at_s,
+            copied_at_s=self.runnable_at_s,
             completion_at_s=self.ready_at_s,
             computed_segments=tuple(self.computed),
             copied_segments=tuple(self.copied),

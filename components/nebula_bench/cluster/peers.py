@@ -38,6 +38,13 @@ class Peers:
         """Nobody is there any more; questions under way are never answered."""
         self._live.pop(worker_id, None)
 
+    def is_live(self, worker_id: WorkerId, peer: Peer | None) -> bool:
+        """Whether the worker is still the process that it was."""
+        return peer is not None and self._live.get(worker_id) is peer
+
+    def find(self, worker_id: WorkerId) -> Peer | None:
+        return self._live.get(worker_id)
+
     def fetch(self, worker_id: WorkerId, request: FetchRequest, timeout_s: float) -> Waiting[FetchReply]:
         """
         Raises:

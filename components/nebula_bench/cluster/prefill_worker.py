@@ -1,6 +1,7 @@
 """One life of a prefill worker: drives the engine core in virtual time as `PrefillService` drives it in real time."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -17,7 +18,7 @@ from nebula_protocol.card import WorkerCard
 from nebula_protocol.cost import LinkFit
 from nebula_protocol.events import PicEvent, WorkerKvEvent
 from nebula_protocol.ids import DpRank, RequestId, WorkerId
-from nebula_protocol.messages import FetchReply, FetchRequest, PromptPulled, PullPrompt, StateChunk
+from nebula_protocol.messages import FetchedSegment, FetchReply, FetchRequest, PromptPulled, PullPrompt, StateChunk
 from nebula_protocol.plan import Plan
 from nebula_protocol.receipt import FallbackReason, Receipt
 from nebula_protocol.tokens import as_token_array
@@ -27,8 +28,9 @@ from nebula_router.request import RoutedRequest
 from pic_worker.core.effects import Effects, FetchAnswer, FetchCommand, TicketId, WorkerEvent, kv_event_of
 from pic_worker.core.link import Link
 from pic_worker.core.sim_engine import SimEngine
+from pic_worker.core.stream import Production, Stream
 from pic_worker.errors import PeerGoneError
-from pic_worker.fetcher import FETCH_GRACE_S
+from pic_worker.fetcher import FETCH_GRACE_S, SENT_GRACE_S
 from pic_worker.prompt_cutter import PromptCutter
 from pic_worker.state_chunks import chunk_state
 
@@ -77,6 +79,7 @@ class PrefillWorker:
         self._blocks = BlockIndex()
         """What is really here; kept only for policies whose workers fetch prefix blocks."""
         self._blocks.replace_worker(self.worker_id, ())
+        self._pieces = parts.card.stream_pieces
         self._is_alive = True
         self._loop = env.process(self._run())
         peers.join(self.worker_id, self)
@@ -144,9 +147,16 @@ class PrefillWorker:
                 else:
                     self._log.record_step(self.worker_id, env.now, turn.step.duration_s)
                     yield env.timeout(turn.step.duration_s)
+                    yield from self._stall()
                     self._apply(engine.finish_step(env.now))
         except simpy.Interrupt:
             return
+
+    def _stall(self) -> Waiting[None]:
+        """Until the last layer that the step waits for is here and computed."""
+        while (stall_s := self._engine.step_stall_s(self._env.now)) > 0.0:
+            self._wake = self._env.event()
+            yield self._wake if stall_s == math.inf else self._env.timeout(stall_s)
 
     def _idle(self) -> Waiting[None]:
         """Until something was submitted, has arrived, or times out."""
@@ -206,9 +216,28 @@ class PrefillWorker:
         except PeerGoneError:
             self._report(command, FallbackReason.SOURCE_GONE)
             return
-        arrived_s = self._parts.ingress.receive(sum(one.kv_bytes for one in reply.segments), self._env.now)
-        yield self._env.timeout(max(0.0, arrived_s - self._env.now))
+        stream = self._announce(command, reply)
+        source_id = command.from_worker.worker_id
+        source = self._peers.find(source_id)
+        yield self._env.timeout(max(0.0, stream.last_at_s - self._env.now))
+        if reply.last_in_s and not self._peers.is_live(source_id, source):
+            yield self._env.timeout(SENT_GRACE_S)
+            self._report(command, FallbackReason.SOURCE_GONE)
+            return
         self._report(command, FallbackReason.NOT_THERE, reply)
+
+    def _announce(self, command: FetchCommand, reply: FetchReply) -> Stream:
+        """Tells the engine when the segments arrive, so that a step may meet them layer by layer."""
+        now_s = self._env.now
+        stream = Stream(now_s + reply.first_in_s, now_s + reply.last_in_s)
+        if num_bytes := sum(one.kv_bytes for one in reply.segments):
+            stream = self._parts.ingress.take(num_bytes, stream, now_s)
+        for segment in reply.segments:
+            if segment.token_bytes is not None and self._is_alive:
+                self._engine.fetch_streams(command.request_id, segment.segment_hash, stream, now_s)
+        if not self._wake.triggered:
+            self._wake.succeed()
+        return stream
 
     def _report(self, command: FetchCommand, missing: FallbackReason, reply: FetchReply | None = None) -> None:
         if not self._is_alive:
@@ -223,17 +252,35 @@ class PrefillWorker:
     def answer_fetch(self, request: FetchRequest) -> Waiting[FetchReply]:
         prefix = self._policy.serve_prefix(request, self.worker_id, self._blocks)
         if prefix is not None:
-            yield from self._send(sum(one.kv_bytes for one in prefix))
-            return FetchReply(epoch=self.card.epoch, segments=prefix)
+            return self._reply(prefix, self._stream(sum(one.kv_bytes for one in prefix), None))
         ticket = TicketId(next(self._tickets))
         asked = self._answers[ticket] = self._env.event()
         self._apply(self._engine.serve_fetch(request, ticket, self._env.now))
         yield asked
         answer = cast("FetchAnswer", asked.value)
-        yield from self._send(answer.kv_bytes)
         del self._answers[ticket]
-        self._engine.close_fetch(ticket)
-        return FetchReply(epoch=self.card.epoch, segments=answer.segments)
+        if not self._is_alive:
+            # A dead process never answers; whoever asked notices by time.
+            yield self._env.event()
+        stream = self._stream(answer.kv_bytes, answer.production)
+        sent = self._env.timeout(max(0.0, stream.last_at_s - self._env.now))
+        sent.callbacks.append(lambda _: self._engine.close_fetch(ticket))
+        return self._reply(answer.segments, stream)
+
+    def _reply(self, segments: tuple[FetchedSegment, ...], stream: Stream) -> FetchReply:
+        now_s = self._env.now
+        return FetchReply(
+            epoch=self.card.epoch,
+            segments=segments,
+            first_in_s=max(0.0, stream.first_at_s - now_s),
+            last_in_s=max(0.0, stream.last_at_s - now_s),
+        )
+
+    def _stream(self, kv_bytes: int, production: Production | None) -> Stream:
+        now_s = self._env.now
+        if not kv_bytes:
+            return Stream(now_s, now_s)
+        return self._parts.egress.stream(kv_bytes, self._pieces, production, now_s)
 
     def answer_pull(self, request: PullPrompt) -> Waiting[PromptPulled]:
         yield from self._send(self._engine.held_prompt_tokens(request.request_id) * self.card.kv_bytes_per_token)

@@ -35,6 +35,8 @@ class WorkerEstimate:
     """The first so many of the reusable segments are moved to the worker, where movable."""
     arrive_in_s: float
     """0 where nothing is waited for."""
+    runnable_in_s: float
+    """When a step may begin; not later than the arrival, since steps meet copies layer by layer."""
     engine_s: float
     completion_s: float
     score: float
@@ -64,6 +66,7 @@ class Estimates:
         return WorkerEstimate(
             num_moved=row,
             arrive_in_s=max(0.0, self.arrive_in_s.item(row, index)),
+            runnable_in_s=max(0.0, timeline.runnable_in_s.item(row, index)),
             engine_s=timeline.engine_s.item(row, index),
             completion_s=timeline.completion_s.item(row, index),
             score=timeline.score.item(row, index),
@@ -106,12 +109,20 @@ def estimate_workers(question: PlanQuestion, now_s: float) -> Estimates:
     num_rows = 1 if reuse is None else 1 + len(reuse.movable)
     arrive_in_s = np.empty((num_rows, len(prefix.tokens)))
     arrive_in_s[0] = prefix.arrive_in_s
+    ready_in_s = None
+    if sources is not None and sources.flying is not None:
+        ready_in_s = np.empty_like(arrive_in_s)
+        ready_in_s[:] = prefix.arrive_in_s
     moved = np.zeros((2, num_rows, len(prefix.tokens)))
     if reuse is not None:
         np.maximum(reuse.arrive_in_s, prefix.arrive_in_s, out=arrive_in_s[1:])
+        if reuse.ready_in_s is not None and ready_in_s is not None:
+            np.maximum(reuse.ready_in_s, prefix.arrive_in_s, out=ready_in_s[1:])
         np.add.accumulate(reuse.saving[::TIME_S] * reuse.movable, axis=1, out=moved[:, 1:])
     moved_tokens, moved_s = moved
-    timeline = lanes.timeline(arrive_in_s, work.step_tokens - moved_tokens, work.marginal_s - moved_s)
+    timeline = lanes.timeline(
+        arrive_in_s, work.step_tokens - moved_tokens, work.marginal_s - moved_s, ready_in_s=ready_in_s
+    )
     return Estimates(
         costs=costs,
         lanes=lanes,

@@ -30,6 +30,9 @@ class Fleet:
     load_s_per_token: FloatArray
     link_floor_s: FloatArray
     link_s_per_token: FloatArray
+    overlap_ratio: FloatArray
+    """Share of a step that runs while the copies that it uses still arrive, layer by layer; 0 where only whole copies
+    are of use."""
     max_step_tokens: FloatArray
     recompute_tokens: FloatArray
     reused_ratio: FloatArray
@@ -59,6 +62,7 @@ class Fleet:
             load_s_per_token=column([card.load_s_per_token for card in cards]),
             link_floor_s=column([card.peer_link.floor_s for card in cards]),
             link_s_per_token=column([link_s_per_token(card) for card in cards]),
+            overlap_ratio=column([1 - 1 / card.stream_pieces for card in cards]),
             max_step_tokens=column([card.max_step_tokens for card in cards]),
             recompute_tokens=column([card.fusion.leading_tokens for card in cards]),
             reused_ratio=column([card.fusion.spared_ratio(card.num_layers) * card.pic for card in cards]),

@@ -131,6 +131,7 @@ class LoadTracker:
             turn_in_s=step_rest_s + columns.turn_s[rows],
             drained_in_s=drained_in_s,
             late_from_s=columns.late_from_at_s[rows] - now_s,
+            num_late=columns.num_late[rows],
             late_free_in_s=np.maximum(drained_in_s, columns.late_clear_at_s[rows] - now_s),
             recent_work_s=self._price.recent_s[rows],
             cost_factor=self._factors[rows],

@@ -11,7 +11,7 @@ from nebula_router.core.shadow_engine import QueueSummary
 RowArray = npt.NDArray[np.intp]
 _FREE_ROWS = 16
 # In the order of the columns; an idle engine's times of late requests are infinite.
-_EMPTY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf, -np.inf, np.inf])
+_EMPTY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf, -np.inf, np.inf, 0.0])
 
 
 class LoadColumns:
@@ -36,7 +36,8 @@ class LoadColumns:
         grown[:, : self._values.shape[1]] = self._values
         self._values = grown
         self.step_ends_at_s, self.running, self.queued_s, self.queued_tokens, self.co_batched = grown[:5]
-        self.turn_s, self.drained_s, self.late_from_at_s, self.late_clear_at_s, self.stale_at_s = grown[5:]
+        self.turn_s, self.drained_s, self.late_from_at_s, self.late_clear_at_s, self.stale_at_s = grown[5:10]
+        self.num_late = grown[10]
         grown[:, 0 if first == 1 else first :] = _EMPTY[:, None]
         self._spare.extend(range(self.num_rows - 1, first - 1, -1))
 
@@ -84,6 +85,7 @@ class LoadColumns:
             summary.late_from_at_s,
             summary.late_clear_at_s,
             summary.stale_at_s,
+            summary.num_late,
         )
 
     def stale(self, now_s: float) -> Iterator[WorkerWithDpRank]:

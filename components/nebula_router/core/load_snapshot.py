@@ -30,6 +30,8 @@ class LoadSnapshot:
     late_from_s: FloatArray
     """Until the first outstanding request becomes runnable that still waits for segments; infinite without any. A new
     request that becomes runnable after that has those in front of it as well."""
+    num_late: FloatArray
+    """How many such requests there are."""
     late_free_in_s: FloatArray
     """`drained_in_s` with those in front too."""
     recent_work_s: FloatArray

@@ -28,6 +28,7 @@ class Placement:
     """What helpers compute, if any."""
     work: QueuedWork
     arrive_in_s: float
+    runnable_in_s: float
     engine_s: float
     completion_s: float
     score: float
@@ -42,6 +43,7 @@ def place_without_helpers(
         shares=(),
         work=estimates.queued_work(column, estimate.num_moved),
         arrive_in_s=estimate.arrive_in_s,
+        runnable_in_s=estimate.runnable_in_s,
         engine_s=estimate.engine_s,
         completion_s=estimate.completion_s,
         score=estimate.score,
@@ -69,9 +71,10 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
     ways = spread(ordered, helpers)
     num_tokens = np.add.accumulate([segment.size for segment in ordered])
     saved_tokens = np.add.accumulate([segment.saved_tokens for segment in ordered])
-    # The helpers may all be done at the same moment, and then share the target's link.
-    arrive_in_s = np.maximum(base.arrive_in_s, np.array(ways.done_s) + fleet.link_floor_s[column])
-    arrive_in_s += num_tokens * fleet.link_s_per_token[column]
+    # The helpers' layers share the target's link, and the last ones leave when the helpers are done.
+    bytes_s = num_tokens * fleet.link_s_per_token[column]
+    sent_s = np.maximum(np.array(ways.done_s) + bytes_s * (1.0 - fleet.overlap_ratio[column]), bytes_s)
+    arrive_in_s = np.maximum(base.arrive_in_s, sent_s + fleet.link_floor_s[column])
     timeline = estimates.lanes.column(column).timeline(
         arrive_in_s,
         base.work.step_tokens - saved_tokens,
@@ -94,6 +97,7 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
             load_s=base.work.load_s + saved_best * float(fleet.load_s_per_token[column]),
         ),
         arrive_in_s=float(arrive_in_s[best]),
+        runnable_in_s=max(0.0, float(timeline.runnable_in_s[best])),
         engine_s=float(timeline.engine_s[best]),
         completion_s=float(timeline.completion_s[best]),
         score=float(score[best]),
@@ -103,9 +107,10 @@ def place_with_helpers(question: PlanQuestion, estimates: Estimates, base: Place
 def _may_pay(question: PlanQuestion, estimates: Estimates, base: Placement, saved_s: float, limit: float) -> bool:
     """Whether helpers that save so much could reach the limit: a bound that settles most cases at once."""
     begin_s = float(np.minimum.reduce(question.load.free_in_s + estimates.costs.step_s))
-    start_s = max(begin_s, base.completion_s - base.engine_s)
-    step_s = float(estimates.costs.step_s[base.draft.column])
-    return start_s + max(step_s, base.engine_s - saved_s - step_s) < limit
+    column, start_s = base.draft.column, base.completion_s - base.engine_s
+    step_s = float(estimates.costs.step_s[column])
+    left_s = max(step_s, base.engine_s - saved_s - step_s)
+    return max(start_s + left_s, begin_s + (1.0 - float(question.fleet.overlap_ratio[column])) * left_s) < limit
 
 
 def find_helpers(question: PlanQuestion, estimates: Estimates, target: int) -> list[HelperCost]:

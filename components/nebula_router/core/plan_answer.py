@@ -37,10 +37,13 @@ class PlanAnswer:
     work: QueuedWork
     """At the target."""
     runnable_at_s: float
+    """When the target's step may begin."""
+    copied_at_s: float
+    """When the last copy is there."""
     completion_at_s: float
     computed_segments: tuple[int, ...]
     """Segments that the target will have at `completion_at_s` since it computes them in context. Not the one at offset
     0: it is its own prefix, and workers keep it as that."""
     copied_segments: tuple[int, ...]
-    """Segments that the target will have at `runnable_at_s` since it keeps a copy."""
+    """Segments that the target will have at `copied_at_s` since it keeps a copy."""
     transfers: tuple[Transfer, ...]

@@ -35,7 +35,7 @@ class RequestClaims:
         if target is not None:
             claim = index.claim_blocks(target, plan.request_id, lookup.run, lookup.rows, answer.completion_at_s)
             self._claim_segments(claim, plan, answer.computed_segments, answer.completion_at_s)
-            self._claim_segments(claim, plan, answer.copied_segments, answer.runnable_at_s)
+            self._claim_segments(claim, plan, answer.copied_segments, answer.copied_at_s)
         for helper in answer.helpers:
             holder = index.holders.get(helper.worker)
             if holder is not None:

@@ -30,6 +30,8 @@ class ReuseOptions:
     """It is being computed or fetched at the worker itself, and that is sooner than a copy; None for none."""
     arrive_in_s: FloatArray
     """When the movable ones of rows 0 to r have arrived, if all are moved; minus infinity for none."""
+    ready_in_s: FloatArray | None
+    """The same of the awaited ones alone; None for none."""
 
 
 def compute_saving(
@@ -75,12 +77,14 @@ def find_reuse(
         left_s = np.full((len(sources.rows), 1), np.inf)
     duration_s = sources.spans.sizes[:, None] * fleet.link_s_per_token
     ends_s = np.maximum(left_s, question.load.link_in_busy_s + duration_s)
-    awaited = None
+    awaited = awaited_in_s = None
     if flying is not None:
         here &= ~flying
         awaited = flying & (ready_in_s <= left_s + fleet.link_floor_s)
         np.copyto(ends_s, ready_in_s - fleet.link_floor_s, where=awaited)
     movable = (pays & (ends_s < np.inf)) > here
+    if awaited is not None:
+        awaited_in_s = np.maximum.accumulate(np.where(awaited & movable, ready_in_s, -np.inf), axis=0)
     np.copyto(ends_s, -np.inf, where=~movable)
     duration_s *= movable if awaited is None else movable > awaited
     total_s = np.add.accumulate(duration_s, axis=0)
@@ -89,5 +93,11 @@ def find_reuse(
     total_s += fleet.link_floor_s
     arrive_in_s += total_s
     return ReuseOptions(
-        sources=sources, saving=saving, here=here, movable=movable, awaited=awaited, arrive_in_s=arrive_in_s
+        sources=sources,
+        saving=saving,
+        here=here,
+        movable=movable,
+        awaited=awaited,
+        arrive_in_s=arrive_in_s,
+        ready_in_s=awaited_in_s,
     )

@@ -54,13 +54,20 @@ def find_sources(question: PlanQuestion, now_s: float) -> SegmentSources | None:
     # Those that nobody holds begin never, and are cut off.
     rows = np.lexsort((-spans.ends, np.minimum.reduce(begin_s, axis=1)))[:num_rows]
     spans = spans.take(rows)
+    sizes_s = spans.sizes[:, None] * question.fleet.link_s_per_token
+    sent_s = begin_s[rows] + sizes_s
+    if is_any_flying:
+        # What is being computed leaves layer by layer meanwhile: only the last is sent when it is ready.
+        last_s = ready_in_s[rows] + sizes_s * (1.0 - question.fleet.overlap_ratio)
+        free_s = question.load.link_out_busy_s + sizes_s
+        np.copyto(sent_s, np.maximum(last_s, free_s), where=flying[rows])
     return SegmentSources(
         rows=rows,
         spans=spans,
         states=states[rows],
         flying=flying[rows] if is_any_flying else None,
         ready_in_s=ready_in_s[rows],
-        sent_s=begin_s[rows] + spans.sizes[:, None] * question.fleet.link_s_per_token,
+        sent_s=sent_s,
     )
 
 

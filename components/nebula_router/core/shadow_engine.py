@@ -40,6 +40,8 @@ class QueueSummary:
     """Until all of those in front are served without the new request: `queued_s` and the floors of their steps."""
     late_from_at_s: float
     """When the first of those becomes runnable that still wait for remote segments; infinite without any."""
+    num_late: int
+    """How many those are."""
     late_clear_at_s: float
     """When all of those are served too; minus infinity without any."""
     stale_at_s: float
@@ -146,6 +148,7 @@ class ShadowEngine:
             turn_s=queued_s - sharing_s + self._step_s * full_steps,
             drained_s=drained_s,
             late_from_at_s=late_from_at_s,
+            num_late=len(late),
             late_clear_at_s=late_clear_at_s,
             stale_at_s=min(late_from_at_s, clock_s),
         )

@@ -23,6 +23,7 @@ from nebula_protocol.ids import (
 from nebula_protocol.messages import FetchedSegment, WantedSegment
 from nebula_protocol.receipt import Receipt
 from nebula_protocol.tokens import TokenArray
+from pic_worker.core.stream import Production
 
 TicketId = NewType("TicketId", int)
 """Names one peer's fetch while it is served; chosen by the driver, never used twice."""
@@ -90,6 +91,8 @@ class FetchAnswer:
     ticket: TicketId
     segments: tuple[FetchedSegment, ...]
     kv_bytes: int
+    production: Production | None = None
+    """The step that computes the last of them; None when all are there."""
 
 
 @dataclass(frozen=True, slots=True)

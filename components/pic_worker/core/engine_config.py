@@ -40,6 +40,9 @@ class EngineConfig:
     Infinity makes every fetch.
     """
 
+    stream_pieces: int = 1
+    """In how many pieces, layer by layer, KV is sent to peers and used by steps; 1: only as a whole."""
+
     announces_early: bool = False
     """Events of the device tier leave when a step is scheduled, as Dynamo's mock engine and older vLLM send them.
 

@@ -7,6 +7,7 @@ from pic_worker.core.compute_work import ComputeRuns, ComputeWork, Run
 from pic_worker.core.prefix_cache import PrefixCache
 from pic_worker.core.request_state import HelperState
 from pic_worker.core.segment_shelf import SegmentShelf
+from pic_worker.core.segment_source import Produced
 from pic_worker.core.store_entry import SegmentKey
 
 
@@ -43,6 +44,13 @@ class HelperPrefill:
         for key in [key for key in state.producing if key not in keys]:
             self._stop_producing(state, key, now_s)
         return True
+
+    def produced(self, state: HelperState) -> dict[SegmentKey, Produced]:
+        """Segments that are stored when all shares given so far are computed."""
+        finished = state.to_compute[state.num_stored : state.work.runs.num_finished]
+        return {
+            state.segment_key(index): Produced(state.segment_token_bytes(index), Origin.ALONE) for index in finished
+        }
 
     def progress(self, state: HelperState, now_s: float) -> bool:
         """A step with the helper in it is done. Returns whether all its segments are."""

@@ -1,6 +1,7 @@
 """One worker's link to the others: who may send or receive when."""
 
 from nebula_protocol.cost import LinkFit
+from pic_worker.core.stream import Production, Stream
 
 
 class Link:
@@ -20,6 +21,21 @@ class Link:
         self._free_at_s = start_s + num_bytes / self._fit.bytes_per_s
         return self._free_at_s + self._fit.floor_s
 
+    def stream(self, num_bytes: int, pieces: int, production: Production | None, now_s: float) -> Stream:
+        """Sends `num_bytes` as `reserve` does, layer by layer; what is being computed leaves as it is computed.
+
+        The floor is the time that every byte travels, so the last layer of a computation is there that much and its
+        own bytes after the computation.
+        """
+        last_at_s = self.reserve(num_bytes, now_s)
+        bytes_s = num_bytes / self._fit.bytes_per_s
+        first_at_s = last_at_s - bytes_s * (pieces - 1) / pieces
+        if production is None:
+            return Stream(first_at_s, last_at_s)
+        piece_s = bytes_s / pieces + self._fit.floor_s
+        first_layer_at_s = production.begins_at_s + (production.ends_at_s - production.begins_at_s) / pieces
+        return Stream(max(first_at_s, first_layer_at_s + piece_s), max(last_at_s, production.ends_at_s + piece_s))
+
     def receive(self, num_bytes: int, now_s: float) -> float:
         """Takes in bytes whose sender has just finished sending; returns when they are here.
 
@@ -28,6 +44,18 @@ class Link:
         """
         self._free_at_s = max(now_s, self._free_at_s + num_bytes / self._fit.bytes_per_s)
         return self._free_at_s
+
+    def take(self, num_bytes: int, stream: Stream, now_s: float) -> Stream:
+        """Takes in bytes that another link is going to send, or has sent; returns when they are here.
+
+        They flow from now on, and share this link with those that flow already: an idle link adds nothing to what the
+        sender needs.
+        """
+        if stream.last_at_s <= now_s:
+            arrived_at_s = self.receive(num_bytes, now_s)
+            return Stream(arrived_at_s, arrived_at_s)
+        self._free_at_s = max(now_s, self._free_at_s) + num_bytes / self._fit.bytes_per_s
+        return Stream(stream.first_at_s, max(stream.last_at_s, self._free_at_s + self._fit.floor_s))
 
     def free_in_s(self, now_s: float) -> float:
         """Seconds until a reservation made now would begin."""

@@ -15,6 +15,7 @@ from pic_worker.core.device_pool import BlockTable
 from pic_worker.core.engine_request import EngineRequest, HelperRequest
 from pic_worker.core.prefix_cache import PromptBlocks
 from pic_worker.core.store_entry import SegmentKey
+from pic_worker.core.stream import Stream
 
 
 class Standing(Enum):
@@ -27,6 +28,8 @@ class Standing(Enum):
     """An earlier request here will store it."""
     PINNED = "pinned"
     """In the store, pinned for this request."""
+    STREAMING = "streaming"
+    """Its turn came while it is still arriving: the step's layers meet it as it comes."""
     STAGED = "staged"
     """Arrived from a peer and not stored; the request itself keeps it until it is loaded."""
     DONE = "done"
@@ -52,6 +55,10 @@ class SegmentState:
     loaded: tuple[Run, ...] = ()
     """Decided at the turn: positions whose KV is loaded and kept; none when it is computed or is all prefix."""
     recomputed_tokens: int = 0
+    stream: Stream | None = None
+    """When a fetched copy arrives, as soon as that is known."""
+    is_broken: bool = False
+    """A step has used it as it came, and it did not come to its end."""
     is_complete: bool = False
     """Computed to its last token, and offered to the store."""
 
@@ -84,6 +91,8 @@ class PromptState:
     segments: list[SegmentState]
     num_waiting: int = 0
     """Segments on their way."""
+    usable_at_s: float | None = None
+    """When a step may begin although segments are still arriving; None while that is not known of all."""
     ready_at_s: float | None = None
     """When the last segment on its way had arrived or failed."""
     is_settled: bool = False
@@ -105,7 +114,17 @@ class PromptState:
 
     def is_blocked(self, now_s: float) -> bool:
         """Whether its turn, if it were now, would wait for segments."""
-        return self.num_waiting > 0 and not is_due(self.deadline_s, now_s)
+        return self.num_waiting > 0 and not is_due(self.turn_at_s, now_s)
+
+    @property
+    def turn_at_s(self) -> float:
+        """Until then its turn waits for segments on their way."""
+        return self.deadline_s if self.usable_at_s is None else min(self.deadline_s, self.usable_at_s)
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a step with it needs KV that is still arriving."""
+        return any(segment.standing is Standing.STREAMING for segment in self.segments)
 
     def record_arrival(self, now_s: float) -> None:
         """One segment less is on its way."""

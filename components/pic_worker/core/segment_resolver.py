@@ -8,11 +8,13 @@ from nebula_protocol.messages import FetchedSegment, WantedSegment
 from nebula_protocol.plan import Source
 from nebula_protocol.receipt import FallbackReason
 from pic_worker.core.compute_work import Run
+from pic_worker.core.deadline import is_due
 from pic_worker.core.effects import FetchCommand
 from pic_worker.core.request_state import PromptState, SegmentState, Standing
 from pic_worker.core.segment_shelf import SegmentShelf
 from pic_worker.core.store import Kept
 from pic_worker.core.store_entry import SegmentKey
+from pic_worker.core.stream import Stream
 
 _REMOTE = frozenset((Source.FETCH, Source.JOIN, Source.COMPUTE_AT))
 
@@ -90,6 +92,12 @@ class SegmentResolver:
 
     # ---- while waiting ----
 
+    def stream(self, state: PromptState, segment_hash: SegmentHash, stream: Stream) -> None:
+        """It is known when a fetched segment arrives."""
+        for segment in state.segments:
+            if segment.standing is Standing.FETCHING and segment.plan.segment_hash == segment_hash:
+                segment.stream = stream
+
     def arrive(
         self, state: PromptState, segment_hash: SegmentHash, outcome: FetchedSegment | FallbackReason, now_s: float
     ) -> None:
@@ -99,6 +107,8 @@ class SegmentResolver:
                 continue
             if segment.standing is Standing.FETCHING:
                 self._arrive(state, segment, outcome, now_s)
+            elif segment.standing is Standing.STREAMING:
+                self._end_stream(state, segment, outcome, now_s)
             elif state.is_settled and _is_kept(segment) and isinstance(outcome, FetchedSegment):
                 self._store_fetched(segment, outcome, now_s)
 
@@ -118,6 +128,21 @@ class SegmentResolver:
         else:
             segment.standing = Standing.STAGED
             segment.came_by, segment.origin = segment.plan.source, outcome.origin
+        self._stop_producing(state, segment, now_s)
+
+    def _end_stream(
+        self, state: PromptState, segment: SegmentState, outcome: FetchedSegment | FallbackReason, now_s: float
+    ) -> None:
+        """The step that uses it has all of it now, or has computed with what never came."""
+        segment.standing = Standing.DONE
+        failure = outcome if isinstance(outcome, FallbackReason) else _failure_of(segment, outcome)
+        if failure is not None or isinstance(outcome, FallbackReason):
+            segment.fallback, segment.is_broken = failure, True
+            self._begin_producing(state, segment)
+            return
+        segment.origin = outcome.origin
+        if _is_kept(segment):
+            self._store_fetched(segment, outcome, now_s)
         self._stop_producing(state, segment, now_s)
 
     def _store_fetched(self, segment: SegmentState, outcome: FetchedSegment, now_s: float) -> Kept:
@@ -156,7 +181,7 @@ class SegmentResolver:
             plan = segment.plan
             segment.prefix_tokens = min(max(prefix_tokens - plan.start, 0), plan.end - plan.start)
             if segment.is_waiting:
-                self._stop_waiting(state, segment)
+                self._stop_waiting(state, segment, now_s)
             if segment.is_covered:
                 segment.fallback = None
                 self._let_go(segment)
@@ -170,23 +195,33 @@ class SegmentResolver:
             self._choose(state, segment, plan.start + segment.prefix_tokens, min(plan.end, state.num_tokens - 1), now_s)
         state.num_waiting = 0
         state.is_settled = True
+        if state.ready_at_s is None:
+            state.ready_at_s = now_s
 
-    def _stop_waiting(self, state: PromptState, segment: SegmentState) -> None:
+    def _stop_waiting(self, state: PromptState, segment: SegmentState, now_s: float) -> None:
+        if segment.stream is not None and state.usable_at_s is not None and is_due(state.usable_at_s, now_s):
+            segment.standing, segment.came_by = Standing.STREAMING, segment.plan.source
+            return
         if segment.standing is Standing.JOINED:
-            joined = self._joined[segment.key]
-            joined.remove((state, segment))
-            if not joined:
-                del self._joined[segment.key]
+            self._leave_join(state, segment)
         segment.standing, segment.fallback = Standing.LOOK_UP, FallbackReason.LATE
 
+    def _leave_join(self, state: PromptState, segment: SegmentState) -> None:
+        joined = self._joined[segment.key]
+        joined.remove((state, segment))
+        if not joined:
+            del self._joined[segment.key]
+
     def _choose(self, state: PromptState, segment: SegmentState, start: int, end: int, now_s: float) -> None:
-        has_kv = segment.standing is Standing.PINNED or segment.standing is Standing.STAGED
+        is_streaming = segment.standing is Standing.STREAMING
+        has_kv = is_streaming or segment.standing is Standing.PINNED or segment.standing is Standing.STAGED
         recomputed_tokens = state.fusion.recomputed_tokens(end - start)
         if has_kv and end - start > recomputed_tokens:
-            segment.loaded = _loaded_runs(state.fusion, start, end, recomputed_tokens)
+            segment.loaded = loaded_runs(state.fusion, start, end, recomputed_tokens)
             segment.recomputed_tokens = recomputed_tokens
             segment.fallback = None
-            self._stop_producing(state, segment, now_s)
+            if not is_streaming:
+                self._stop_producing(state, segment, now_s)
             return
         if state.expects_reuse(segment):
             segment.fallback = FallbackReason.VETO if has_kv else segment.fallback or _why_absent(state)
@@ -194,6 +229,13 @@ class SegmentResolver:
         self._begin_producing(state, segment)
 
     # ---- while computing ----
+
+    def drop_broken(self, state: PromptState) -> int | None:
+        """Where computing must begin again since a copy broke off in the step that used it; None when none did."""
+        broken = [segment for segment in state.segments if segment.is_broken]
+        for segment in broken:
+            segment.is_broken, segment.loaded, segment.recomputed_tokens = False, (), 0
+        return min((segment.plan.start + segment.prefix_tokens for segment in broken), default=None)
 
     def finish_loading(self, state: PromptState) -> None:
         """The reused KV is in the device tier."""
@@ -203,21 +245,29 @@ class SegmentResolver:
 
     def store_complete(self, state: PromptState, num_complete: int, now_s: float) -> None:
         """Keeps the segments among the leading `num_complete` tokens that this prompt has computed."""
-        for segment in state.segments:
-            if segment.loaded or segment.is_complete or segment.is_covered:
-                continue
-            if segment.plan.end <= num_complete:
-                segment.is_complete = True
-                # A segment at offset 0 is its own prefix, which the prefix cache keeps.
-                if segment.plan.start > 0:
-                    self.shelf.put(segment.key, segment.token_bytes, Origin.IN_CONTEXT, now_s)
-                self._stop_producing(state, segment, now_s)
+        for segment in self.newly_complete(state, num_complete):
+            segment.is_complete = True
+            # A segment at offset 0 is its own prefix, which the prefix cache keeps.
+            if segment.plan.start > 0:
+                self.shelf.put(segment.key, segment.token_bytes, Origin.IN_CONTEXT, now_s)
+            self._stop_producing(state, segment, now_s)
+
+    def newly_complete(self, state: PromptState, num_complete: int) -> list[SegmentState]:
+        """Those that this prompt has computed when its leading `num_complete` tokens are, and has not kept yet."""
+        return [
+            segment
+            for segment in state.segments
+            if segment.plan.end <= num_complete
+            and not segment.loaded
+            and not segment.is_complete
+            and not segment.is_covered
+        ]
 
     def forget(self, state: PromptState, now_s: float) -> None:
         """Lets go of all that the prompt has or waits for."""
         for segment in state.segments:
             if segment.standing is Standing.JOINED:
-                self._stop_waiting(state, segment)
+                self._leave_join(state, segment)
             self._let_go(segment)
             self._stop_producing(state, segment, now_s)
 
@@ -248,7 +298,7 @@ class SegmentResolver:
             self.shelf.end(segment.key, state.arrival_order, now_s)
 
 
-def _loaded_runs(fusion: Fusion, start: int, end: int, recomputed_tokens: int) -> tuple[Run, ...]:
+def loaded_runs(fusion: Fusion, start: int, end: int, recomputed_tokens: int) -> tuple[Run, ...]:
     """What is left of [start, end) without the recomputed tokens.
 
     LegoLink's are the leading ones. Which ones CacheBlend will choose is not known: a run in the middle attends to as

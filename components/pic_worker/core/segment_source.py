@@ -4,12 +4,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nebula_protocol.ids import DomainId
+from nebula_protocol.ids import DomainId, Origin
 from nebula_protocol.messages import FetchedSegment, FetchRequest, WantedSegment
 from pic_worker.core.deadline import is_due
 from pic_worker.core.effects import FetchAnswer, TicketId
 from pic_worker.core.segment_shelf import SegmentShelf
 from pic_worker.core.store_entry import SegmentKey, StoredSegment
+from pic_worker.core.stream import Production
 
 
 class _Lease(NamedTuple):
@@ -29,12 +30,21 @@ class _Ticket:
     """A join of a segment that nobody here produces is declined then."""
     answers: list[FetchedSegment | None]
     """In the order wanted; None while undecided."""
+    production: Production | None = None
+    """The last step that computes some of them."""
 
     def key(self, index: int) -> SegmentKey:
         return SegmentKey(self.domain_id, self.wanted[index].segment_hash)
 
     def undecided(self) -> list[int]:
         return [index for index, answer in enumerate(self.answers) if answer is None]
+
+
+class Produced(NamedTuple):
+    """A segment that a step completes: its layers can be sent as they are computed."""
+
+    token_bytes: bytes
+    origin: Origin
 
 
 @dataclass(slots=True)
@@ -50,6 +60,9 @@ class SegmentSource:
     _leases: deque[_Lease] = field(default_factory=deque)
     """Of decided tickets, the first to end in front."""
     _answers: list[FetchAnswer] = field(default_factory=list)
+    _produced: dict[SegmentKey, Produced] = field(default_factory=dict)
+    """What the step in flight completes."""
+    _production: Production | None = None
 
     def serve(self, request: FetchRequest, ticket: TicketId, now_s: float) -> None:
         """Decides what can be decided now; without joins that is everything."""
@@ -67,9 +80,28 @@ class SegmentSource:
             stored = self.shelf.store.find_segment(open_ticket.key(index))
             if stored is not None:
                 self._promise(open_ticket, index, stored)
+            elif wanted.join and open_ticket.key(index) in self._produced:
+                self._promise_produced(open_ticket, index)
             elif not wanted.join:
                 _decline(open_ticket, index)
         self._close_if_decided(open_ticket, now_s)
+
+    @property
+    def has_joins(self) -> bool:
+        """Whether some peer waits for a segment."""
+        return bool(self._undecided)
+
+    def begin_step(self, produced: dict[SegmentKey, Produced], production: Production, now_s: float) -> None:
+        """A step begins that will complete these segments: joins of them are decided."""
+        self._produced, self._production = produced, production
+        for open_ticket in list(self._undecided.values()):
+            for index in open_ticket.undecided():
+                if open_ticket.key(index) in produced:
+                    self._promise_produced(open_ticket, index)
+            self._close_if_decided(open_ticket, now_s)
+
+    def end_step(self) -> None:
+        self._produced, self._production = {}, None
 
     def segment_stored(self, key: SegmentKey, now_s: float) -> None:
         for open_ticket in list(self._undecided.values()):
@@ -139,6 +171,18 @@ class SegmentSource:
             kv_bytes=stored.num_tokens * self.kv_bytes_per_token,
         )
 
+    def _promise_produced(self, open_ticket: _Ticket, index: int) -> None:
+        """No pin: the layers leave from the device tier as they are computed."""
+        key = open_ticket.key(index)
+        produced = self._produced[key]
+        open_ticket.production = self._production
+        open_ticket.answers[index] = FetchedSegment(
+            segment_hash=key.segment_hash,
+            token_bytes=produced.token_bytes,
+            origin=produced.origin,
+            kv_bytes=open_ticket.wanted[index].num_tokens * self.kv_bytes_per_token,
+        )
+
     def _close_if_decided(self, open_ticket: _Ticket, now_s: float) -> None:
         if open_ticket.undecided():
             return
@@ -149,7 +193,7 @@ class SegmentSource:
         else:
             del self._pins[open_ticket.ticket]
         num_bytes = sum(answer.kv_bytes for answer in answers)
-        self._answers.append(FetchAnswer(open_ticket.ticket, answers, num_bytes))
+        self._answers.append(FetchAnswer(open_ticket.ticket, answers, num_bytes, open_ticket.production))
 
 
 def _decline(open_ticket: _Ticket, index: int) -> None:

@@ -23,10 +23,13 @@ from pic_worker.core.request_state import EngineJob, HelperState, PromptState, s
 from pic_worker.core.scheduler import StepScheduler
 from pic_worker.core.segment_resolver import SegmentResolver
 from pic_worker.core.segment_shelf import SegmentShelf
-from pic_worker.core.segment_source import SegmentSource
+from pic_worker.core.segment_source import Produced, SegmentSource
 from pic_worker.core.step_cost import LoadCost, StepCost
-from pic_worker.core.step_plan import StepPlan, StepShare, Turn
+from pic_worker.core.step_in_flight import StepInFlight
+from pic_worker.core.step_plan import StepShare, Turn
 from pic_worker.core.store import TwoClassStore
+from pic_worker.core.store_entry import SegmentKey
+from pic_worker.core.stream import Stream
 
 
 class _Hold(NamedTuple):
@@ -35,12 +38,6 @@ class _Hold(NamedTuple):
     ends_at_s: float
     request_id: RequestId
     arrival_order: int
-
-
-class _StepInFlight(NamedTuple):
-    plan: StepPlan
-    shares: list[tuple[EngineJob, StepShare]]
-    began_at_s: float
 
 
 class SimEngine:
@@ -74,7 +71,15 @@ class SimEngine:
         self._shelf.watch(self._resolver)
         self._shelf.watch(self._source)
         self._prompts = PromptPrefill(
-            self._prefix, self._resolver, step_cost, load_cost, config.peer_link, config.veto_ratio, config.num_layers
+            self._prefix,
+            self._resolver,
+            step_cost,
+            load_cost,
+            config.peer_link,
+            config.veto_ratio,
+            config.num_layers,
+            config.max_step_tokens,
+            config.stream_pieces,
         )
         self._helpers = HelperPrefill(self._prefix, self._shelf)
         self._scheduler = StepScheduler(
@@ -83,7 +88,7 @@ class SimEngine:
         self._jobs: dict[RequestId, EngineJob] = {}
         self._held: dict[RequestId, PromptState] = {}
         self._holds: deque[_Hold] = deque()
-        self._step: _StepInFlight | None = None
+        self._step: StepInFlight | None = None
         self._num_arrived = 0
         self._num_steps = 0
         self._seen_s = 0.0
@@ -139,8 +144,18 @@ class SimEngine:
         self._seen_s = now_s
         job = self._jobs.get(request_id) or self._held.get(request_id)
         if isinstance(job, PromptState):
+            if self._step is not None:
+                self._step.record_arrival(job, self._config.stream_pieces, now_s)
             self._resolver.arrive(job, segment_hash, outcome, now_s)
         return self._effects()
+
+    def fetch_streams(self, request_id: RequestId, segment_hash: SegmentHash, stream: Stream, now_s: float) -> None:
+        """A wanted segment is on its way; `fetch_finished` follows when all of it is here. The prompt's turn may come
+        before, so that a layer is computed as soon as its KV is here."""
+        self._seen_s = now_s
+        job = self._jobs.get(request_id)
+        if isinstance(job, PromptState):
+            self._prompts.stream(job, segment_hash, stream)
 
     def abort(self, request_id: RequestId, now_s: float) -> Effects:
         """Forgets a request in any phase and frees all it holds. Unknown ids are ignored."""
@@ -163,20 +178,11 @@ class SimEngine:
         finished = self._finish_helpers_without_work(now_s)
         if not shares:
             return Turn(None, self._effects(finished=finished))
-        num_tokens = sum(share.num_tokens for _, share in shares)
-        attention_pairs = sum(share.attention_pairs for _, share in shares)
-        load_s = sum(share.load_s for _, share in shares)
-        plan = StepPlan(
-            step_id=self._num_steps,
-            shares=tuple(share for _, share in shares),
-            num_tokens=num_tokens,
-            attention_pairs=attention_pairs,
-            load_s=load_s,
-            duration_s=self._step_cost.step_s(num_tokens, attention_pairs) + load_s,
-        )
+        step = self._step = StepInFlight.begin(self._num_steps, shares, self._step_cost, now_s)
         self._num_steps += 1
-        self._step = _StepInFlight(plan, shares, now_s)
-        return Turn(plan, self._effects(finished=finished))
+        if self._config.stream_pieces > 1:
+            self._source.begin_step(self._completed_by(shares), step.production, now_s)
+        return Turn(step.plan, self._effects(finished=finished))
 
     def finish_step(self, now_s: float) -> Effects:
         """The step in flight is done: receipts, events, answers to waiting peers.
@@ -188,14 +194,22 @@ class SimEngine:
         if self._step is None:
             raise NoStepError
         step, self._step = self._step, None
+        self._source.end_step()
         done: list[EngineJob] = []
         for job, share in step.shares:
             if self._jobs.get(job.request_id) is not job:
                 continue
-            self._record_share(job, share, step)
+            step.record_share(job, share)
             if self._progress(job, now_s):
                 done.append(job)
         return self._effects(finished=[self._finish(job, now_s) for job in done])
+
+    def step_stall_s(self, now_s: float) -> float:
+        """How much longer the step in flight takes than planned since KV came late that its layers wait for.
+
+        Infinite while it has not come: wait for any other call then. 0 almost always.
+        """
+        return 0.0 if self._step is None else self._step.stall_s(now_s)
 
     def admit_prompt(self, state: PromptState, now_s: float) -> bool:
         """For the scheduler: see `PromptPrefill.admit`."""
@@ -220,9 +234,9 @@ class SimEngine:
     def next_deadline_s(self) -> float | None:
         """When `advance` and `next_step` are worth calling although nothing else happened."""
         deadlines = [
-            state.deadline_s
+            state.turn_at_s
             for state in self._scheduler.waiting.values()
-            if state.num_waiting and not is_due(state.deadline_s, self._seen_s)
+            if state.num_waiting and not is_due(state.turn_at_s, self._seen_s)
         ]
         if self._holds:
             deadlines.append(self._holds[0].ends_at_s)
@@ -300,16 +314,13 @@ class SimEngine:
         self._num_arrived += 1
         return self._num_arrived
 
-    def _record_share(self, job: EngineJob, share: StepShare, step: _StepInFlight) -> None:
-        ledger = job.work.ledger
-        if ledger.started_at_s is None:
-            ledger.started_at_s = step.began_at_s
-        ledger.num_steps += 1
-        ledger.computed_tokens += share.num_tokens
-        ledger.attention_pairs += share.attention_pairs
-        ledger.step_tokens += step.plan.num_tokens
-        ledger.step_pairs += step.plan.attention_pairs
-        ledger.step_s += step.plan.duration_s
+    def _completed_by(self, shares: list[tuple[EngineJob, StepShare]]) -> dict[SegmentKey, Produced]:
+        """What will be stored when the step with these shares ends."""
+        completed: dict[SegmentKey, Produced] = {}
+        for job, _ in shares:
+            produced = self._prompts.produced(job) if isinstance(job, PromptState) else self._helpers.produced(job)
+            completed.update(produced)
+        return completed
 
     def _progress(self, job: EngineJob, now_s: float) -> bool:
         if isinstance(job, PromptState):

@@ -26,6 +26,7 @@ def make_card(settings: WorkerSettings, costs: SimCosts, worker_id: WorkerId, ep
         store_capacity_tokens=settings.store_capacity_tokens,
         kv_bytes_per_token=costs.kv_bytes_per_token,
         max_step_tokens=settings.max_step_tokens,
+        stream_pieces=settings.stream_pieces,
         num_layers=costs.num_layers,
         fusion=settings.fusion,
         step_cost=costs.fit,
@@ -49,6 +50,7 @@ def make_engine_config(settings: WorkerSettings, costs: SimCosts, card: WorkerCa
         num_layers=costs.num_layers,
         fusion=settings.fusion,
         peer_link=costs.link,
+        stream_pieces=settings.stream_pieces,
         pic=settings.pic,
         prompt_hold_s=settings.prompt_hold_s,
     )
