@@ -15,25 +15,31 @@ class Turn:
 
     cos: torch.Tensor
     sin: torch.Tensor
-    moved: torch.Tensor
-    """[tokens, 1, 1]; keys that do not move keep every bit."""
-    moves_any: bool
+    stays: torch.Tensor
+    """Indices of keys that do not move: they keep every bit."""
     is_neox: bool
 
     def apply(self, keys: torch.Tensor) -> torch.Tensor:
         """Keys [tokens, heads, dimension], turned in fp32 and rounded once; the dimensions behind the pairs stay."""
-        if not self.moves_any:
+        if len(self.stays) == len(keys):
             return keys
         num_rotated = 2 * self.cos.shape[-1]
-        rotated = keys[..., :num_rotated].float()
+        before = keys[..., :num_rotated].float()
+        after = torch.empty_like(before)
+        (a, b), (new_a, new_b) = self._pairs(before), self._pairs(after)
+        torch.mul(a, self.cos, out=new_a).addcmul_(b, self.sin, value=-1)
+        torch.mul(b, self.cos, out=new_b).addcmul_(a, self.sin)
+        moved = keys.clone()
+        moved[..., :num_rotated] = after
+        moved[self.stays] = keys[self.stays]
+        return moved
+
+    def _pairs(self, rotated: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Views of the first and second dimensions of all pairs."""
         if self.is_neox:
-            a, b = rotated.chunk(2, dim=-1)
-            turned = torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1)
-        else:
-            a, b = rotated[..., ::2], rotated[..., 1::2]
-            turned = torch.stack([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1).flatten(-2)
-        turned = torch.where(self.moved, turned, rotated).to(keys.dtype)
-        return torch.cat([turned, keys[..., num_rotated:]], dim=-1)
+            first, second = rotated.chunk(2, dim=-1)
+            return first, second
+        return rotated[..., ::2], rotated[..., 1::2]
 
 
 class KeyRotation:
@@ -56,7 +62,6 @@ class KeyRotation:
         return Turn(
             cos=angles.cos().float(),
             sin=angles.sin().float(),
-            moved=(by != 0)[:, None, None],
-            moves_any=bool((by != 0).any()),
+            stays=(by == 0).nonzero().flatten(),
             is_neox=self._is_neox,
         )
