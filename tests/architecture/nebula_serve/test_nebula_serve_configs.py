@@ -94,7 +94,7 @@ def test_what_a_worker_without_a_gpu_holds_fits_two_cores_and_24_gib() -> None:
 
 
 def test_prefill_and_decode_workers_agree_on_what_a_transfer_needs() -> None:
-    for name in ("nebula-vllm-cpu.yaml", "dynamo_kv-7p1d-sim.yaml", "nebula-7p1d-sim.yaml"):
+    for name in ("nebula-vllm-cpu.yaml", "dynamo_kv-vllm-cpu.yaml", "dynamo_kv-7p1d-sim.yaml", "nebula-7p1d-sim.yaml"):
         resolved = resolve(graph_of(Path(name)), ROOT / "configs" / name)
         workers = [one.settings for one in resolved.services if isinstance(one.settings, WorkerSettings)]
         assert len({(one.vllm.dtype, one.block_size_tokens, one.context_tokens) for one in workers}) == 1
@@ -105,9 +105,10 @@ def test_both_graphs_run_either_engine_and_prefer_the_real_one() -> None:
         assert graph.engines == ("vllm", "sim")
 
 
-def test_the_baseline_has_the_same_workers_as_the_graph_it_is_compared_with() -> None:
-    ours = resolve(GRAPHS["nebula"], ROOT / "configs" / "nebula-7p1d-sim.yaml")
-    baseline = resolve(GRAPHS["dynamo_kv"], ROOT / "configs" / "dynamo_kv-7p1d-sim.yaml")
+@pytest.mark.parametrize("size", ["7p1d-sim", "vllm-cpu"])
+def test_the_baseline_has_the_same_workers_as_the_graph_it_is_compared_with(size: str) -> None:
+    ours = resolve(GRAPHS["nebula"], ROOT / "configs" / f"nebula-{size}.yaml")
+    baseline = resolve(GRAPHS["dynamo_kv"], ROOT / "configs" / f"dynamo_kv-{size}.yaml")
     for name in ("PrefillWorker", "DecodeWorker"):
         settings = [
             next(service for service in resolved.services if service.spec.name == name).settings.model_dump()
