@@ -1,6 +1,9 @@
 """What PIC refuses to run, read from the KV cache that the engine made."""
 
 import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
 import torch
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
