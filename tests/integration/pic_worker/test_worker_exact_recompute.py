@@ -1,53 +1,22 @@
 """Recomputing everything that is reused equals full prefill bit for bit, wherever the segments stand."""
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 from support.connected_engine import BLOCK_TOKENS, MAX_BATCH_TOKENS, ConnectedEngine, Ran, assert_same_kv
+from support.passages import Prompt, passage
 
 from nebula_protocol.fusion import FULL_FUSION, NO_FUSION
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-Span = tuple[int, int]
-
-
-def text(seed: int, num_tokens: int) -> list[int]:
-    chance = random.Random(seed)
-    return [chance.randrange(10, 500) for _ in range(num_tokens)]
-
-
-A, B, C = text(1, 60), text(2, 75), text(3, 90)
-SYSTEM, QUESTION = text(4, 21), text(5, 26)
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """Parts one behind another, some of them segments."""
-
-    tokens: list[int]
-    spans: list[Span]
-
-    @classmethod
-    def of(cls, *parts: Sequence[int], gaps: Sequence[int] = ()) -> "Prompt":
-        """
-        Args:
-            gaps: indices of parts that are no segments.
-        """
-        tokens: list[int] = []
-        spans: list[Span] = []
-        for index, part in enumerate(parts):
-            if index not in gaps:
-                spans.append((len(tokens), len(tokens) + len(part)))
-            tokens += part
-        return cls(tokens, spans)
+A, B, C = passage(1, 60), passage(2, 75), passage(3, 90)
+SYSTEM, QUESTION = passage(4, 21), passage(5, 26)
 
 
 def learn(engine: ConnectedEngine, *passages: Sequence[int]) -> None:
     """The passages get into the store from a prompt of their own."""
-    prompt = Prompt.of(text(99, 13), *passages, text(98, 3), gaps=(0, len(passages) + 1))
+    prompt = Prompt.of(passage(99, 13), *passages, passage(98, 3), gaps=(0, len(passages) + 1))
     ran = engine.run(prompt.tokens, prompt.spans, salt="donor")
     assert all(fact.is_stored for fact in ran.told.segments)
 
@@ -84,7 +53,7 @@ def test_segments_in_another_order(engine: ConnectedEngine) -> None:
 
 def test_segments_with_gaps_between_them(engine: ConnectedEngine) -> None:
     learn(engine, A, B)
-    ran = compare(engine, Prompt.of(SYSTEM, B, text(6, 11), A, QUESTION, gaps=(0, 2, 4)))
+    ran = compare(engine, Prompt.of(SYSTEM, B, passage(6, 11), A, QUESTION, gaps=(0, 2, 4)))
     assert loaded(ran) == [len(B), len(A)]
 
 
@@ -98,7 +67,7 @@ def test_adjacent_segments_behind_an_unknown_one(engine: ConnectedEngine) -> Non
 
 def test_the_same_segment_twice_in_a_prompt(engine: ConnectedEngine) -> None:
     learn(engine, A)
-    ran = compare(engine, Prompt.of(SYSTEM, A, text(6, 7), A, QUESTION, gaps=(0, 2, 4)))
+    ran = compare(engine, Prompt.of(SYSTEM, A, passage(6, 7), A, QUESTION, gaps=(0, 2, 4)))
     assert loaded(ran) == [len(A), len(A)]
 
 
@@ -139,7 +108,7 @@ def test_a_prefix_hit_that_covers_some_segments(engine: ConnectedEngine, num_pre
 
 def test_a_prefix_hit_that_covers_all_segments(engine: ConnectedEngine) -> None:
     learn(engine, A, B)
-    prompt = Prompt.of(SYSTEM, A, B, text(7, 40), gaps=(0, 3))
+    prompt = Prompt.of(SYSTEM, A, B, passage(7, 40), gaps=(0, 3))
     engine.run(prompt.tokens, salt="reuse")
     ran = compare(engine, prompt)
     assert loaded(ran) == [0, 0]
@@ -149,18 +118,18 @@ def test_a_prefix_hit_that_covers_all_segments(engine: ConnectedEngine) -> None:
 def test_a_chunk_of_the_engines_own_prefill_that_ends_inside_a_segment(engine: ConnectedEngine) -> None:
     """The unknown segment lies across the boundary, and is kept all the same."""
     learn(engine, A)
-    long = text(8, 200)
-    prompt = Prompt.of(SYSTEM, A, text(9, 60), long, QUESTION, gaps=(0, 2, 4))
+    long = passage(8, 200)
+    prompt = Prompt.of(SYSTEM, A, passage(9, 60), long, QUESTION, gaps=(0, 2, 4))
     assert prompt.spans[1][0] < len(SYSTEM + A) + MAX_BATCH_TOKENS < prompt.spans[1][1]
     ran = compare(engine, prompt)
     assert loaded(ran) == [len(A), 0]
-    again = compare(engine, Prompt.of(text(10, 50), long, QUESTION, gaps=(0, 2)), salt="again")
+    again = compare(engine, Prompt.of(passage(10, 50), long, QUESTION, gaps=(0, 2)), salt="again")
     assert loaded(again) == [len(long)]
 
 
 def test_a_prompt_of_one_token_behind_the_prefix(engine: ConnectedEngine) -> None:
     learn(engine, A)
-    prompt = Prompt.of(text(11, BLOCK_TOKENS - len(A) % BLOCK_TOKENS), A, [7], gaps=(0, 2))
+    prompt = Prompt.of(passage(11, BLOCK_TOKENS - len(A) % BLOCK_TOKENS), A, [7], gaps=(0, 2))
     engine.run(prompt.tokens, salt="reuse")
     ran = compare(engine, prompt, last_alone=True)
     assert (ran.told.device_prefix_tokens, loaded(ran)) == (len(prompt.tokens) - 1, [0])

@@ -20,7 +20,6 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
-from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, ConnectorSettings
 from pic_worker.adapters.vllm.news_socket import NewsSocket
@@ -108,8 +107,8 @@ class NebulaConnector(KVConnectorBase_V1):
             raise _wrong_role("rank")
         return self._rank_half
 
-    def bind_runner(self, model_runner: GPUModelRunner) -> None:
-        """Called by the worker class once the KV caches are there."""
+    def bind_runner(self, model_runner: object) -> None:
+        """Called by the worker class once the KV caches are there, with vLLM's model runner of either generation."""
         self.rank_half.bind_runner(model_runner)
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
