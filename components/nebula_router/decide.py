@@ -252,7 +252,10 @@ class RouterState:
         )
 
     def _cut(self, request: RoutedRequest, pic: bool) -> PromptLayout:
-        lineage = lineage_of(pic=pic, deployment_has_pic=self._pic, cache_salt=request.options.cache_salt)
+        options = request.options
+        lineage = lineage_of(
+            pic=pic, deployment_has_pic=self._pic, cache_salt=options.cache_salt, fusion=options.fusion
+        )
         block_size_tokens = self.block_size_tokens
         hashes = (
             self._hash_salted(request.tokens, block_size_tokens, lineage)
@@ -265,7 +268,7 @@ class RouterState:
                 self._cutter,
                 block_size_tokens=block_size_tokens,
                 block_hashes=hashes,
-                spans=request.options.spans,
+                spans=options.spans,
                 pic=pic,
             )
         except SpanError as error:

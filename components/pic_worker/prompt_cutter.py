@@ -47,7 +47,7 @@ class PromptCutter:
             BadWorkError: a span does not fit the prompt.
         """
         pic = self.pic and (options.pic is None or options.pic) and (plan is None or plan.pic)
-        lineage = lineage_of(pic=pic, deployment_has_pic=self.pic, cache_salt=options.cache_salt)
+        lineage = lineage_of(pic=pic, deployment_has_pic=self.pic, cache_salt=options.cache_salt, fusion=options.fusion)
         domain_id = tenant_domain(self.domain_id, options.cache_salt)
         hashes = self._hash(tokens, lineage)
         if plan is not None:

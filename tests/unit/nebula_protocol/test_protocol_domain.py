@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from nebula_protocol.domain import Domain, tenant_domain
+from nebula_protocol.fusion import FULL_FUSION, NO_FUSION, cacheblend, legolink
 from nebula_protocol.ids import DomainId
 from nebula_protocol.lineage import lineage_of
 
@@ -39,4 +40,16 @@ def test_no_choice_of_salt_brings_exact_and_approximate_requests_or_two_tenants_
     lineages = [
         lineage_of(pic=pic, deployment_has_pic=True, cache_salt=salt) for pic, salt in product((True, False), salts)
     ]
+    fused = [
+        lineage_of(pic=True, deployment_has_pic=True, cache_salt=salt, fusion=fusion)
+        for fusion, salt in product((legolink(16), legolink(32), cacheblend(0.15), NO_FUSION, FULL_FUSION), salts)
+    ]
+    lineages += fused
     assert len(set(lineages)) == len(lineages)
+
+
+def test_a_request_that_is_exact_in_any_case_stays_with_the_exact_ones_whatever_fusion_it_names() -> None:
+    exact = lineage_of(pic=False, deployment_has_pic=True, cache_salt="a")
+    assert lineage_of(pic=False, deployment_has_pic=True, cache_salt="a", fusion=legolink(8)) == exact
+    plain = lineage_of(pic=False, deployment_has_pic=False, cache_salt="a")
+    assert lineage_of(pic=False, deployment_has_pic=False, cache_salt="a", fusion=legolink(8)) == plain
