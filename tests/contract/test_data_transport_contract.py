@@ -120,6 +120,8 @@ async def test_a_segment_that_is_being_computed_is_waited_for(world: DataWorld) 
 
 async def test_what_is_there_already_does_not_wait_for_what_is_computed(world: DataWorld) -> None:
     source, home = await world.start(), await world.start()
+    # The first transfer between two workers may take longer than the budget below.
+    await fetch(home, remote(put(source, 9), source))
     there, tokens = put(source, 1), tokens_of(1, 9)
     source.arrivals.begin(key_of(tokens))
     coming = LeasedSegment(key_of(tokens), tokens, Origin.ALONE, 0, ())

@@ -39,7 +39,8 @@ class Directory:
 
     def __init__(self) -> None:
         self.cards: dict[WorkerId, DataPlaneCard | None] = {}
-        self.forgotten: list[WorkerId] = []
+        self.fresh: dict[WorkerId, DataPlaneCard] = {}
+        """What is found once the card is forgotten."""
 
     async def locate(self, worker_id: WorkerId, timeout_s: float) -> DataPlaneCard:
         if worker_id not in self.cards:
@@ -50,7 +51,8 @@ class Directory:
         return card
 
     def forget(self, worker_id: WorkerId) -> None:
-        self.forgotten.append(worker_id)
+        if worker_id in self.fresh:
+            self.cards[worker_id] = self.fresh.pop(worker_id)
 
 
 class HeapPages:

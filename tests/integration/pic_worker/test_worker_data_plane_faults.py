@@ -1,0 +1,247 @@
+"""Transfers that go wrong, with the source in a process of its own: no wrong byte, no hang, nothing left behind."""
+
+import asyncio
+import base64
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.chopping_proxy import ChoppingProxy, Harm
+from support.data_node import DataWorld, Node, request, settled
+from support.data_source_process import PAGE_BYTES, SOURCE, tokens_of_segment
+from support.data_store import key_of
+from support.json_process import JsonProcess
+
+from nebula_protocol.data_plane import DataPlaneCard
+from nebula_protocol.ids import Origin
+from nebula_protocol.plan import Source
+from nebula_protocol.receipt import FallbackReason
+from pic_worker.segment_flight import Brought, RemoteSegment, SegmentResult
+
+pytestmark = pytest.mark.integration
+
+PATIENT_S = 20.0
+NUM_TOKENS = 16
+NUM_SEGMENTS = 4
+SEGMENT_BYTES = 2 * 4 * PAGE_BYTES
+"""Two ranks, four pages of four tokens: 2 MiB."""
+CAME = Brought(Source.FETCH, Origin.ALONE)
+
+
+class SourceProcess:
+    def __init__(self, transport: str, secret_file: str, *, lease_s: float = 1.0) -> None:
+        script = Path(__file__).parents[2] / "support" / "data_source_process.py"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _import_roots()))}
+        self._process = JsonProcess(
+            script, transport, secret_file, str(NUM_SEGMENTS), str(NUM_TOKENS), str(lease_s), environment=environment
+        )
+        ready = self._process.wait_for_key("card", 60.0)
+        self.card = msgspec.msgpack.decode(base64.b64decode(str(ready["card"])), type=DataPlaneCard)
+        self._pid = int(str(ready["pid"]))
+        self.kill = self._process.kill
+        self.close = self._process.close
+
+    def freeze(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+    def holds(self) -> int:
+        """Pins and leases that it still has."""
+        self._process.send(ask="state")
+        state = self._process.wait_for_key("pins")
+        return sum(int(str(state[name])) for name in ("pins", "leases", "server_leases"))
+
+
+def _import_roots() -> list[Path]:
+    root = Path(__file__).parents[3]
+    return [root / "components", root / "tests", root]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[DataWorld]:
+    world = DataWorld("tcp", tmp_path)
+    yield world
+    await world.close()
+
+
+@pytest.fixture
+async def home(world: DataWorld) -> Node:
+    return await world.start(num_pages=64, page_bytes=PAGE_BYTES)
+
+
+@pytest.fixture
+def source(world: DataWorld) -> Iterator[SourceProcess]:
+    process = SourceProcess("tcp", world.secret_file)
+    world.directory.cards[SOURCE] = process.card
+    yield process
+    process.close()
+
+
+def wanted(num_segments: int = NUM_SEGMENTS, how: Source = Source.FETCH) -> list[RemoteSegment]:
+    segments = (tokens_of_segment(seed, NUM_TOKENS) for seed in range(1, num_segments + 1))
+    return [RemoteSegment(key=key_of(one), token_bytes=one, source=how, from_worker=SOURCE) for one in segments]
+
+
+async def fetch(
+    home: Node, budget_s: float = PATIENT_S, segments: list[RemoteSegment] | None = None
+) -> list[SegmentResult]:
+    async with home.fetcher.bring(request(), segments or wanted(), budget_s) as results:
+        return list(results.values())
+
+
+async def held_by(world: DataWorld, source: SourceProcess, harm: Harm, at_byte: int) -> ChoppingProxy:
+    """From now on homes reach the source through the proxy."""
+    proxy = ChoppingProxy(source.card.host, source.card.port, harm, at_byte)
+    world.directory.cards[SOURCE] = msgspec.structs.replace(source.card, port=await proxy.start())
+    return proxy
+
+
+async def assert_nothing_is_left(home: Node, num_kept: int) -> None:
+    await settled(home)
+    assert home.store.is_clean
+    assert home.fetcher.num_running == 0
+    assert len(home.store.entries) == num_kept
+    assert len(home.store.free) + home.store.num_used_pages == 64
+    for seed in range(1, NUM_SEGMENTS + 1):
+        key = key_of(tokens_of_segment(seed, NUM_TOKENS))
+        assert key not in home.store.entries or home.has(key, seed)
+
+
+async def assert_source_lets_go(source: SourceProcess) -> None:
+    end_s = time.monotonic() + 10
+    while source.holds():
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.05)
+
+
+async def test_what_had_arrived_before_the_source_was_killed_is_used(
+    world: DataWorld, home: Node, source: SourceProcess
+) -> None:
+    # In the third of four segments.
+    proxy = await held_by(world, source, Harm.HOLD, int(2.5 * SEGMENT_BYTES))
+    fetching = asyncio.create_task(fetch(home))
+    await proxy.reached.wait()
+    source.kill()
+    began_s = time.monotonic()
+    await proxy.close()
+    assert await fetching == [CAME, CAME, FallbackReason.SOURCE_GONE, FallbackReason.SOURCE_GONE]
+    assert time.monotonic() - began_s < PATIENT_S / 4
+    await assert_nothing_is_left(home, num_kept=2)
+
+
+async def test_a_connection_that_breaks_costs_only_what_was_not_there_yet(
+    world: DataWorld, home: Node, source: SourceProcess
+) -> None:
+    await held_by(world, source, Harm.CUT, int(1.5 * SEGMENT_BYTES))
+    assert await fetch(home) == [CAME, *[FallbackReason.SOURCE_GONE] * 3]
+    await assert_nothing_is_left(home, num_kept=1)
+    await assert_source_lets_go(source)
+
+
+async def test_a_spoilt_byte_is_noticed_and_its_segment_alone_refused(
+    world: DataWorld, home: Node, source: SourceProcess
+) -> None:
+    await held_by(world, source, Harm.SPOIL, int(1.5 * SEGMENT_BYTES))
+    assert await fetch(home) == [CAME, FallbackReason.DAMAGED, CAME, CAME]
+    await assert_nothing_is_left(home, num_kept=3)
+    await assert_source_lets_go(source)
+
+
+async def test_a_source_that_freezes_in_the_middle_is_given_up(
+    world: DataWorld, home: Node, source: SourceProcess
+) -> None:
+    proxy = await held_by(world, source, Harm.HOLD, int(2.5 * SEGMENT_BYTES))
+    fetching = asyncio.create_task(fetch(home))
+    await proxy.reached.wait()
+    source.freeze()
+    began_s = time.monotonic()
+    # A second without a byte.
+    assert await fetching == [CAME, CAME, FallbackReason.SOURCE_GONE, FallbackReason.SOURCE_GONE]
+    assert time.monotonic() - began_s < PATIENT_S / 2
+    await assert_nothing_is_left(home, num_kept=2)
+    source.thaw()
+    await proxy.close()
+    await assert_source_lets_go(source)
+    await assert_nothing_is_left(home, num_kept=2)
+
+
+async def test_a_frozen_source_does_not_even_begin(world: DataWorld, home: Node, source: SourceProcess) -> None:
+    source.freeze()
+    began_s = time.monotonic()
+    assert await fetch(home) == [FallbackReason.SOURCE_GONE] * 4
+    assert time.monotonic() - began_s < PATIENT_S / 2
+    source.thaw()
+    assert await fetch(home) == [CAME] * 4
+    await assert_nothing_is_left(home, num_kept=4)
+
+
+async def test_at_the_deadline_the_request_goes_on_with_what_it_has(
+    world: DataWorld, home: Node, source: SourceProcess
+) -> None:
+    proxy = await held_by(world, source, Harm.HOLD, int(2.5 * SEGMENT_BYTES))
+    began_s = time.monotonic()
+    results = await fetch(home, budget_s=0.8)
+    assert time.monotonic() - began_s < 3.0
+    # Within the budget, on a machine that may be busy, at most two can have come.
+    assert set(results[2:]) == {FallbackReason.LATE}
+    await assert_nothing_is_left(home, num_kept=results.count(CAME))
+    await proxy.close()
+    await assert_source_lets_go(source)
+
+
+async def test_a_home_that_vanishes_in_the_middle_leaves_no_lease(
+    world: DataWorld, home: Node, source: SourceProcess
+) -> None:
+    proxy = await held_by(world, source, Harm.HOLD, int(0.5 * SEGMENT_BYTES))
+    fetching = asyncio.create_task(fetch(home))
+    await proxy.reached.wait()
+    fetching.cancel()
+    await world.stop(home)
+    await proxy.close()
+    await assert_source_lets_go(source)
+    again = await world.start(num_pages=64, page_bytes=PAGE_BYTES)
+    world.directory.cards[SOURCE] = source.card
+    assert await fetch(again) == [CAME] * 4
+    await assert_nothing_is_left(again, num_kept=4)
+
+
+async def test_a_home_that_stops_reading_loses_its_lease(world: DataWorld, home: Node, source: SourceProcess) -> None:
+    # The source may send on for as long as buffers last, but not for ever: no byte for a second ends it.
+    proxy = await held_by(world, source, Harm.HOLD, 1000)
+    fetching = asyncio.create_task(fetch(home))
+    await proxy.reached.wait()
+    await assert_source_lets_go(source)
+    await proxy.close()
+    assert FallbackReason.SOURCE_GONE in await fetching
+    await settled(home)
+    assert home.store.is_clean
+
+
+async def test_a_source_that_came_back_under_another_address_is_found(
+    world: DataWorld, home: Node, source: SourceProcess
+) -> None:
+    old = source.card
+    source.kill()
+    fresh = SourceProcess("tcp", world.secret_file)
+    world.directory.cards[SOURCE] = old
+    world.directory.fresh[SOURCE] = fresh.card
+    assert await fetch(home) == [CAME] * 4
+    await assert_nothing_is_left(home, num_kept=4)
+    fresh.close()
+
+
+async def test_nobody_without_the_secret_gets_or_gives_anything(
+    world: DataWorld, source: SourceProcess, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"fedcba9876543210-elsewhere")
+    stranger = await world.start(num_pages=64, page_bytes=PAGE_BYTES, secret_file=str(other))
+    assert await fetch(stranger) == [FallbackReason.SOURCE_GONE] * 4
+    assert source.holds() == 0
+    assert not stranger.store.entries
