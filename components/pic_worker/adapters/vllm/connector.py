@@ -22,6 +22,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, ConnectorSettings
+from pic_worker.adapters.vllm.kv_group_refusals import kv_group_refusals
 from pic_worker.adapters.vllm.news_socket import NewsSocket
 from pic_worker.adapters.vllm.orders import StepOrders, StepReport
 from pic_worker.adapters.vllm.rank_half import RankHalf
@@ -35,9 +36,11 @@ class NebulaConnector(KVConnectorBase_V1):
         """
         Raises:
             msgspec.ValidationError: the connector's settings are missing or wrong.
-            ValueError: the cache has more than one kind of layer, or the settings do not fit it.
+            ValueError: reuse cannot work with the model's KV cache, or the settings do not fit it.
         """
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        if refusals := kv_group_refusals(kv_cache_config.kv_cache_groups):
+            raise ValueError("; ".join(refusals))
         settings = _settings(self._kv_transfer_config.kv_connector_extra_config)
         self._scheduler_half: SchedulerHalf | None = None
         self._rank_half: RankHalf | None = None
@@ -144,10 +147,8 @@ def _settings(extra_config: Mapping[str, object]) -> ConnectorSettings:
 
 
 def _block_size_tokens(kv_cache_config: KVCacheConfig) -> int:
-    groups = kv_cache_config.kv_cache_groups
-    if len(groups) != 1:
-        raise ValueError(f"layers of {len(groups)} kinds of KV cannot be reused; one kind can")
-    block_size_tokens: int = groups[0].kv_cache_spec.block_size
+    (group,) = kv_cache_config.kv_cache_groups
+    block_size_tokens: int = group.kv_cache_spec.block_size
     return block_size_tokens
 
 
