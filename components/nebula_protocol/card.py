@@ -33,4 +33,5 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     stream_pieces: int = 1
     """In how many pieces, layer by layer, copied KV is sent and used; 1: only as a whole."""
     load_s_per_token: float
-    """Time to bring one token's KV from the store into the device tier (copy and rotation)."""
+    """Time that it adds to a step to bring one token's KV from the store into the device tier (copy and rotation); what
+    computing hides apart."""

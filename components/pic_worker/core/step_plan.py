@@ -27,7 +27,7 @@ class StepPlan:
     attention_pairs: float
     load_s: float
     duration_s: float
-    """All of it: table, overhead and loads."""
+    """All of it: table, overhead, and what of the loads computing does not hide."""
 
 
 @dataclass(frozen=True, slots=True)

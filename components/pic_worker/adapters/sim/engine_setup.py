@@ -31,7 +31,7 @@ def make_card(settings: WorkerSettings, costs: SimCosts, worker_id: WorkerId, ep
         fusion=settings.fusion,
         step_cost=costs.fit,
         peer_link=costs.link,
-        load_s_per_token=costs.load.segment_s_per_token,
+        load_s_per_token=costs.load.segment_s_per_token / settings.stream_pieces,
     )
 
 
