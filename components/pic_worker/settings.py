@@ -100,12 +100,8 @@ class WorkerSettings(BaseModel):
     """What is computed again of reused segments: legolink:16 (leading tokens of each), cacheblend:0.15 (share), none or
     full. A request's annotation `nebula.fusion` goes before it."""
     stream_pieces: int = Field(default=16, ge=1, le=256)
-<<<<<<< HEAD
     """In how many pieces, layer by layer, KV is sent to other workers and loaded while steps compute; 1: only as a
     whole, and before."""
-=======
-    """In how many pieces, layer by layer, KV is sent to other workers and used by steps; 1: only as a whole."""
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
     link: LinkSettings = LinkSettings()
     """Link to other workers."""
     sim: SimSettings = SimSettings()

@@ -41,12 +41,8 @@ class EngineConfig:
     """
 
     stream_pieces: int = 1
-<<<<<<< HEAD
     """In how many pieces, layer by layer, KV is sent to peers and loaded while steps compute; 1: only as a whole, and
     before."""
-=======
-    """In how many pieces, layer by layer, KV is sent to peers and used by steps; 1: only as a whole."""
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
 
     announces_early: bool = False
     """Events of the device tier leave when a step is scheduled, as Dynamo's mock engine and older vLLM send them.

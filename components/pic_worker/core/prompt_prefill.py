@@ -14,11 +14,7 @@ from pic_worker.core.segment_resolver import SegmentResolver, loaded_runs
 from pic_worker.core.segment_source import Produced
 from pic_worker.core.step_cost import LoadCost, StepCost
 from pic_worker.core.store_entry import SegmentKey
-<<<<<<< HEAD
 from pic_worker.core.stream import Stream, overlapped_s
-=======
-from pic_worker.core.stream import Stream
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
 from pic_worker.core.veto import NO_VETO, vetoed_segments
 
 
@@ -76,12 +72,8 @@ class PromptPrefill:
         ]
         first = ComputeRuns(runs_between(prefix_tokens, state.num_tokens, loaded)).take(self.max_step_tokens)
         load_s = sum(run.end - run.start for run in loaded) * self.load_cost.segment_s_per_token
-<<<<<<< HEAD
         compute_s = self.step_cost.step_s(first.num_tokens, first.attention_pairs)
         return overlapped_s(compute_s, load_s, self.stream_pieces)
-=======
-        return self.step_cost.step_s(first.num_tokens, first.attention_pairs) + load_s
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
 
     def admit(self, state: PromptState, now_s: float) -> bool:
         """Its turn: takes blocks for the whole prompt and decides what is reused. False while it does not fit."""

@@ -150,12 +150,7 @@ class SimEngine:
         return self._effects()
 
     def fetch_streams(self, request_id: RequestId, segment_hash: SegmentHash, stream: Stream, now_s: float) -> None:
-<<<<<<< HEAD
         """A wanted segment is on its way, and a step may meet it; `fetch_finished` follows when all of it is here."""
-=======
-        """A wanted segment is on its way; `fetch_finished` follows when all of it is here. The prompt's turn may come
-        before, so that a layer is computed as soon as its KV is here."""
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
         self._seen_s = now_s
         job = self._jobs.get(request_id)
         if isinstance(job, PromptState):
@@ -182,16 +177,10 @@ class SimEngine:
         finished = self._finish_helpers_without_work(now_s)
         if not shares:
             return Turn(None, self._effects(finished=finished))
-<<<<<<< HEAD
         pieces = self._config.stream_pieces
         step = self._step = StepInFlight.begin(self._num_steps, shares, self._step_cost, pieces, now_s)
         self._num_steps += 1
         if pieces > 1:
-=======
-        step = self._step = StepInFlight.begin(self._num_steps, shares, self._step_cost, now_s)
-        self._num_steps += 1
-        if self._config.stream_pieces > 1:
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
             self._source.begin_step(self._completed_by(shares), step.production, now_s)
         return Turn(step.plan, self._effects(finished=finished))
 

@@ -8,11 +8,7 @@ from pic_worker.core.deadline import is_due
 from pic_worker.core.request_state import EngineJob, PromptState
 from pic_worker.core.step_cost import StepCost
 from pic_worker.core.step_plan import StepPlan, StepShare
-<<<<<<< HEAD
 from pic_worker.core.stream import Production, overlapped_s
-=======
-from pic_worker.core.stream import Production
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
 
 
 @dataclass(slots=True)
@@ -25,11 +21,7 @@ class StepInFlight:
 
     @classmethod
     def begin(
-<<<<<<< HEAD
         cls, step_id: int, shares: Sequence[tuple[EngineJob, StepShare]], step_cost: StepCost, pieces: int, now_s: float
-=======
-        cls, step_id: int, shares: Sequence[tuple[EngineJob, StepShare]], step_cost: StepCost, now_s: float
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
     ) -> "StepInFlight":
         num_tokens = sum(share.num_tokens for _, share in shares)
         attention_pairs = sum(share.attention_pairs for _, share in shares)
@@ -40,11 +32,7 @@ class StepInFlight:
             num_tokens=num_tokens,
             attention_pairs=attention_pairs,
             load_s=load_s,
-<<<<<<< HEAD
             duration_s=overlapped_s(step_cost.step_s(num_tokens, attention_pairs), load_s, pieces),
-=======
-            duration_s=step_cost.step_s(num_tokens, attention_pairs) + load_s,
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
         )
         return cls(plan, shares, now_s)
 

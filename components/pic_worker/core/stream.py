@@ -23,12 +23,9 @@ class Stream(NamedTuple):
         step is over. Both are straight lines, so what holds for the two ends holds between them.
         """
         return max(self.first_at_s, self.last_at_s - step_s * (pieces - 1) / pieces)
-<<<<<<< HEAD
 
 
 def overlapped_s(compute_s: float, load_s: float, pieces: int) -> float:
     """A step that loads KV layer by layer while it computes: as long as the longer of the two, and what one piece of
     the shorter adds at the begin or the end."""
     return max(compute_s, load_s) + min(compute_s, load_s) / pieces
-=======
->>>>>>> f20658ec9bd44d154186c42be182a17f217931e7
