@@ -1,23 +1,26 @@
 """Decode on vLLM: takes a prefilled prompt over by NIXL, then generates."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
-from vllm import SamplingParams
-from vllm.outputs import RequestOutput
 
 from nebula_protocol.handover import Handover
 from nebula_protocol.ids import RequestId, WorkerId
 from nebula_protocol.messages import PullPrompt
 from nebula_protocol.tokens import TokenArray
-from pic_worker.adapters.vllm.engine import VllmEngine
-from pic_worker.adapters.vllm.engine_args import PROMPT_PRIORITY
+from pic_worker.adapters.vllm.priorities import PROMPT_PRIORITY
 from pic_worker.adapters.vllm.sampled import ERROR, TokenText, read_output
 from pic_worker.errors import BadWorkError, PeerGoneError, PromptGoneError
 from pic_worker.ports import Peers
 from pic_worker.work import Sampled
+
+if TYPE_CHECKING:
+    # Takes seconds to import.
+    from vllm import SamplingParams
+    from vllm.outputs import RequestOutput
 
 log = structlog.get_logger()
 
@@ -25,12 +28,26 @@ _ANSWER_LIMIT_S = 10.0
 """A prefill worker answers at once, unless its machine is very busy."""
 
 
+class Generator(Protocol):
+    """What of the engine is needed here; `VllmEngine` has it."""
+
+    def generate(
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        params: "SamplingParams",
+        *,
+        cache_salt: str,
+        priority: int,
+    ) -> "AsyncGenerator[RequestOutput, None]": ...
+
+
 class DecodeService:
     def __init__(
         self,
         *,
         worker_id: WorkerId,
-        engine: VllmEngine,
+        engine: Generator,
         peers: Peers,
         token_text: TokenText,
         first_token_limit_s: float,
@@ -43,7 +60,7 @@ class DecodeService:
         self._background: set[asyncio.Task[None]] = set()
 
     async def decode(
-        self, request_id: RequestId, tokens: TokenArray, params: SamplingParams, handover: Handover
+        self, request_id: RequestId, tokens: TokenArray, params: "SamplingParams", handover: Handover
     ) -> AsyncGenerator[Sampled, None]:
         """The answer behind `tokens`.
 
@@ -69,8 +86,8 @@ class DecodeService:
                     yield sampled
 
     async def _next(
-        self, outputs: AsyncGenerator[RequestOutput, None], *, is_first: bool, handover: Handover
-    ) -> RequestOutput | None:
+        self, outputs: "AsyncGenerator[RequestOutput, None]", *, is_first: bool, handover: Handover
+    ) -> "RequestOutput | None":
         """None at the end."""
         limit_s = self._first_token_limit_s if is_first else None
         try:

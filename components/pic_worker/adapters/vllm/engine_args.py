@@ -8,10 +8,6 @@ from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, ConnectorSettings
 from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.settings import WorkerSettings
 
-HELPER_PRIORITY = 1
-PROMPT_PRIORITY = 0
-"""vLLM takes the lower number first."""
-
 _CONNECTOR_MODULE = "pic_worker.adapters.vllm.connector"
 _CONNECTOR = "NebulaConnector"
 _PROMPT_CONNECTOR_MODULE = "pic_worker.adapters.vllm.prompt_connector"

@@ -1,13 +1,17 @@
 """The facts of a prefill without the connector for reuse, from vLLM's own account of the request."""
 
-from vllm.outputs import RequestOutput
+from typing import TYPE_CHECKING
 
 from nebula_protocol.cost import attention_pairs
 from pic_worker.adapters.vllm.engine_wire import PrefillFacts, SegmentFact
 from pic_worker.core.engine_request import EngineRequest
 
+if TYPE_CHECKING:
+    # Takes seconds to import.
+    from vllm.outputs import RequestOutput
 
-def plain_facts(request: EngineRequest, output: RequestOutput, max_step_tokens: int) -> PrefillFacts:
+
+def plain_facts(request: EngineRequest, output: "RequestOutput", max_step_tokens: int) -> PrefillFacts:
     """As if nothing else had run in the request's steps: vLLM tells no more."""
     num_tokens = len(output.prompt_token_ids or ())
     num_cached = output.num_cached_tokens or 0

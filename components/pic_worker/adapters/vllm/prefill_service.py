@@ -26,11 +26,11 @@ from nebula_protocol.messages import (
 from nebula_protocol.plan import SegmentPlan, Source
 from nebula_protocol.tokens import TokenArray
 from pic_worker.adapters.vllm.engine import VllmEngine
-from pic_worker.adapters.vllm.engine_args import HELPER_PRIORITY, PROMPT_PRIORITY
 from pic_worker.adapters.vllm.engine_events import EngineEvents
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, PrefillFacts, PrefillKind, PrefillOrder
 from pic_worker.adapters.vllm.held_prompts import HeldPrompts
 from pic_worker.adapters.vllm.plain_facts import plain_facts
+from pic_worker.adapters.vllm.priorities import HELPER_PRIORITY, PROMPT_PRIORITY
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.adapters.vllm.sampled import LENGTH, TokenText, read_output
 from pic_worker.adapters.vllm.sampling import sampling_params

@@ -1,12 +1,15 @@
 """vLLM's output as the worker's."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tokenizers import Tokenizer
-from vllm.outputs import RequestOutput
 
 from pic_worker.work import Sampled, TopToken
+
+if TYPE_CHECKING:
+    # Takes seconds to import.
+    from vllm.outputs import RequestOutput
 
 TokenText = Callable[[int], str]
 """The text of one token."""
@@ -25,7 +28,7 @@ def token_text_of(tokenizer: Tokenizer) -> TokenText:
     return text
 
 
-def read_output(output: RequestOutput, token_text: TokenText) -> Sampled:
+def read_output(output: "RequestOutput", token_text: TokenText) -> Sampled:
     """The tokens of one output: those that are new, or all, as the request's sampling parameters say."""
     (completion,) = output.outputs
     logprobs: list[float] = []

@@ -1,6 +1,5 @@
 """The first prefills of an engine: they make it fast for those that follow, and tell what a step costs."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -8,14 +7,14 @@ from vllm import SamplingParams
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
 
-from nebula_protocol.cost import CostFit, attention_pairs
+from nebula_protocol.cost import CostFit
 from pic_worker.adapters.vllm.engine import VllmEngine
-from pic_worker.adapters.vllm.engine_args import PROMPT_PRIORITY
+from pic_worker.adapters.vllm.priorities import PROMPT_PRIORITY
+from pic_worker.core.cost_fit import fit_step_cost
 from pic_worker.errors import StartError
 
 _SALT: Final = "warm-up"
 _SIZES_TOKENS: Final = (16, 128, 512)
-_SMALLEST: Final = 1e-9
 
 
 async def measure_step_cost(engine: VllmEngine, *, max_tokens: int, vocabulary: int) -> CostFit:
@@ -41,26 +40,6 @@ async def run_shortest(engine: VllmEngine) -> None:
         StartError: the engine does not answer.
     """
     await _prefill_s(engine, 1, 1, number=len(_SIZES_TOKENS) + 1)
-
-
-def fit_step_cost(sizes_tokens: Sequence[int], times_s: Sequence[float]) -> CostFit:
-    """Least squares of `step + a * tokens + b * pairs` over single prefills, without negative terms."""
-    tokens = np.array(sizes_tokens, dtype=np.float64)
-    columns = np.stack([np.ones_like(tokens), tokens, np.array([attention_pairs(n, 0) for n in sizes_tokens])], axis=1)
-    times = np.array(times_s, dtype=np.float64)
-    kept = [0, 1, 2]
-    while True:
-        terms, *_ = np.linalg.lstsq(columns[:, kept], times, rcond=None)
-        if terms.min() >= 0 or len(kept) == 1:
-            break
-        # The most negative one is noise: what is left explains the times better than with a term of the wrong sign.
-        kept.pop(int(terms.argmin()))
-    fitted = dict(zip(kept, terms.tolist(), strict=True))
-    return CostFit(
-        step_s=max(fitted.get(0, 0.0), 0.0),
-        per_token_s=max(fitted.get(1, 0.0), _SMALLEST),
-        per_pair_s=max(fitted.get(2, 0.0), 0.0),
-    )
 
 
 async def _prefill_s(engine: VllmEngine, num_tokens: int, vocabulary: int, number: int) -> float:
