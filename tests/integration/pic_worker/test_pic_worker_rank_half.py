@@ -28,7 +28,8 @@ from pic_worker.adapters.vllm.rotation import KeyRotation
 from pic_worker.core.arena_ids import Page
 from pic_worker.errors import StartError
 
-pytestmark = pytest.mark.integration
+# An engine starts with the first test, which takes minutes on a busy machine.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 FIRST, SECOND = tokens(100, seed=1), tokens(90, seed=2)
 # Segments stand at 40 and 140 there, and at 140 and 50 here; none begins or ends with a page or block.
