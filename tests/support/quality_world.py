@@ -9,7 +9,6 @@ from nebula_bench.quality.engine import Answer, Call, Logits, Mode
 from nebula_bench.quality.passages import Passage
 from nebula_bench.quality.prompts import Frame, QualityPrompt, make_prompts
 from nebula_bench.quality.settings import QualitySettings
-from nebula_protocol.fusion import FusionMethod
 
 VOCABULARY = 16
 FRAME = Frame("<s>", "</s>")
@@ -47,7 +46,10 @@ def prompts(chosen: QualitySettings) -> tuple[QualityPrompt, ...]:
 
 
 class ShelfEngine:
-    """Keeps whose segments were lent on which shelf. Reuse makes token 1 likelier by `error`, alone twice as much."""
+    """Keeps whose segments were lent on which shelf.
+
+    Reuse makes token 1 likelier by `error` times the share that is not computed again; alone by twice as much.
+    """
 
     def __init__(self, error: float = 0.5) -> None:
         self._error = error
@@ -70,8 +72,8 @@ class ShelfEngine:
                 found = [segment for segment in segments if segment in shelf]
                 reused = sum(map(len, found))
                 recomputed = sum(call.fusion.recomputed_tokens(len(segment)) for segment in found)
-                if call.fusion.method is not FusionMethod.FULL:
-                    error = self._error * sum(shelf[segment] for segment in found) / max(1, len(found))
+                share_left = 1 - recomputed / max(1, reused)
+                error = self._error * share_left * sum(shelf[segment] for segment in found) / max(1, len(found))
         logits = _logits(call.tokens, error)
         tokens = (int(logits.argmax()), *[int(error > 0.6)] * (call.num_tokens - 1))
         return Answer(tokens, logits, reused, recomputed)

@@ -7,9 +7,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nebula_bench.quality.budget import method_line
 from nebula_bench.quality.interval import Interval
 from nebula_bench.quality.summary import ConditionSummary, QualitySummary
-from nebula_protocol.fusion import FusionMethod, parse_fusion
+from nebula_protocol.fusion import FusionMethod
 from nebula_protocol.ids import Origin
 
 mpl.use("Agg")
@@ -24,7 +25,7 @@ def plot_quality(summary: QualitySummary, path: Path) -> None:
     left, right = figure.subplots(1, 2)
     for method in _COLORS:
         for origin in Origin:
-            line = _line(summary, method, origin)
+            line = method_line(summary, method, origin)
             _draw(left, line, method, origin, [one.kl for one in line])
             _draw(right, line, method, origin, [one.agreement for one in line])
     for axes in (left, right):
@@ -37,13 +38,6 @@ def plot_quality(summary: QualitySummary, path: Path) -> None:
     left.legend(fontsize=8)
     figure.suptitle(f"{summary.num_prompts} prompts; bars are 95 % confidence intervals")
     figure.savefig(path, dpi=120)
-
-
-def _line(summary: QualitySummary, method: FusionMethod, origin: Origin) -> list[ConditionSummary]:
-    """From nothing recomputed to the method's largest share. Recomputing all needs no point: it is full prefill."""
-    wanted = {method, FusionMethod.NONE}
-    found = [one for one in summary.conditions if one.origin is origin and parse_fusion(one.fusion).method in wanted]
-    return sorted(found, key=lambda one: one.recomputed_ratio)
 
 
 def _draw(

@@ -1,12 +1,14 @@
 """The summary as a page of Markdown."""
 
+from nebula_bench.quality.budget import COMPARED_METHODS, kl_at, method_line
 from nebula_bench.quality.interval import Interval
 from nebula_bench.quality.summary import ConditionSummary, QualitySummary
-from nebula_bench.serving.markdown_table import markdown_table
+from nebula_bench.serving.markdown_table import markdown_table, number
 from nebula_protocol.ids import Origin
 
 _ORIGIN_NAMES = {Origin.ALONE: "alone", Origin.IN_CONTEXT: "in context"}
 PLOT_NAME = "quality.png"
+_COMPARED_SHARES = (0.025, 0.05, 0.075, 0.1, 0.125)
 
 
 def quality_markdown(summary: QualitySummary, provenance: str) -> str:
@@ -17,6 +19,8 @@ def quality_markdown(summary: QualitySummary, provenance: str) -> str:
             _conditions_table(summary),
             _NOTE,
             f"![KL divergence and agreement over the recomputed share]({PLOT_NAME})\n",
+            "## At equal shares of recomputed tokens\n",
+            _budgets(summary),
             "## Where the reused KV comes from\n",
             _origins(summary),
             f"{provenance}\n",
@@ -65,6 +69,17 @@ def _condition_row(one: ConditionSummary) -> list[str]:
         _shown(one.agreement, 3),
         f"{one.first_token_agreement:.0%}",
     ]
+
+
+def _budgets(summary: QualitySummary) -> str:
+    """Mean KL on the lines of the figure."""
+    lines = {
+        f"{method}, {_ORIGIN_NAMES[origin]}": method_line(summary, method, origin)
+        for method in COMPARED_METHODS
+        for origin in Origin
+    }
+    rows = [[f"{share:.1%}", *(number(kl_at(line, share), 4) for line in lines.values())] for share in _COMPARED_SHARES]
+    return markdown_table(("recomputed", *lines), rows)
 
 
 def _origins(summary: QualitySummary) -> str:

@@ -39,7 +39,7 @@ class QualitySettings(BaseModel):
     """Greedy tokens that are compared."""
     fusions: tuple[FusionSetting, ...] = FUSIONS
     """What is computed again of reused segments."""
-    full_every: int = Field(default=5, ge=1)
+    full_every: int = Field(default=10, ge=1)
     """Of so many prompts, one is also computed again in full, which must give the answer of full prefill exactly."""
     num_resamples: int = Field(default=4000, ge=100, le=1_000_000)
     """Of the bootstrap behind each confidence interval."""

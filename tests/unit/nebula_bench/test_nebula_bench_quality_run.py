@@ -7,6 +7,7 @@ from support.quality_world import ShelfEngine, prompts, settings
 
 from nebula_bench.errors import BenchError
 from nebula_bench.quality.benchmark import journal_key, measure_prompts, missing_prompts
+from nebula_bench.quality.budget import kl_at, method_line
 from nebula_bench.quality.journal import Journal
 from nebula_bench.quality.measurement import conditions_of, measure_prompt
 from nebula_bench.quality.outcome import PromptOutcome
@@ -15,7 +16,7 @@ from nebula_bench.quality.report import quality_markdown
 from nebula_bench.quality.rows import quality_rows
 from nebula_bench.quality.settings import QualitySettings
 from nebula_bench.quality.summary import QualitySummary, summarize_quality
-from nebula_protocol.fusion import FULL_FUSION, NO_FUSION, legolink
+from nebula_protocol.fusion import FULL_FUSION, NO_FUSION, FusionMethod, legolink
 from nebula_protocol.ids import Origin
 
 
@@ -168,6 +169,17 @@ def test_the_report_names_every_condition_with_its_interval() -> None:
     assert none is not None
     assert f"{none.kl.value:.4f} [{none.kl.low:.4f}, {none.kl.high:.4f}]" in page
     assert page.endswith("Made by hand.\n")
+
+
+def test_methods_are_compared_at_equal_shares_on_straight_lines() -> None:
+    chosen = settings(num_prompts=2, seeds=(1,), min_segment_tokens=40, max_segment_tokens=40)
+    line = method_line(summary_of(chosen), FusionMethod.CACHEBLEND, Origin.ALONE)
+    # 40 tokens: none, 2, 6 and 12 of them.
+    assert [one.recomputed_ratio for one in line] == [0.0, 0.05, 0.15, 0.3]
+    assert kl_at(line, 0.1) == pytest.approx((line[1].kl.value + line[2].kl.value) / 2)
+    assert line[0].kl.value > line[1].kl.value > line[2].kl.value
+    assert kl_at(line, 0.31) is None
+    assert kl_at([], 0.1) is None
 
 
 def test_the_figure_is_drawn(tmp_path: Path) -> None:
