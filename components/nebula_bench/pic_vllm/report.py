@@ -64,7 +64,8 @@ def serve_markdown(figures: ServeFigures) -> str:
     intro = (
         f"Ready {figures.ready_s:.0f} s after the start. Prompts of {times.prompt_tokens:,} tokens, "
         f"{times.segment_tokens:,} of them in passages, at the client, {len(times.known_off)} of each kind in turns; "
-        "none shares its beginning with another.\n"
+        f"none shares its beginning with another. {times.num_repeated_turns} turns were begun again because the router "
+        "placed a prompt on a worker that did not have the passages.\n"
     )
     table = markdown_table(
         ("time to the first token", "median, s", "least, s", "most, s", "against reuse off", "recomputed"),

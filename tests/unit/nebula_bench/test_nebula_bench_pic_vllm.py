@@ -86,9 +86,10 @@ def test_a_body_marks_the_passages_and_asks_for_the_receipt() -> None:
 class Workers:
     """Answers at once, with what real workers would say; remembers the order in which it was asked."""
 
-    def __init__(self, *, forgets: bool = False) -> None:
+    def __init__(self, *, forgotten: range = range(0)) -> None:
+        """Forgets everything before the requests with these numbers."""
         self._known: set[tuple[int, ...]] = set()
-        self._forgets = forgets
+        self._forgotten = forgotten
         self.asked: list[str] = []
 
     async def complete(self, body: bytes, timeout_s: float) -> ReplyStream:
@@ -97,7 +98,9 @@ class Workers:
         annotation = (*asked["nvext"]["annotations"], "")[1]
         self.asked.append(annotation)
         passages = {tuple(asked["prompt"][start:end]) for start, end in spans}
-        hits = 0 if annotation == OFF or self._forgets else sum(map(len, passages & self._known))
+        if len(self.asked) in self._forgotten:
+            self._known.clear()
+        hits = 0 if annotation == OFF else sum(map(len, passages & self._known))
         if annotation != OFF:
             self._known |= passages
         reply = ReplyStream()
@@ -131,9 +134,18 @@ async def test_every_way_is_measured_as_often_in_turns() -> None:
     assert measured[9:] == [lego, OFF, OFF, lego, lego, OFF]
 
 
-async def test_workers_that_do_not_reuse_what_they_know_are_not_measured() -> None:
+async def test_a_turn_on_a_worker_without_the_passages_is_begun_again() -> None:
+    # Four requests go before; the fifth is the first one measured.
+    workers = Workers(forgotten=range(5, 6))
+    times = await measure(workers)
+    assert times.num_repeated_turns == 1
+    assert [len(measured) for measured in times.known.values()] == [3, 3]
+    assert all(one.receipt.segment_hit_tokens == 400 for measured in times.known.values() for one in measured)
+
+
+async def test_workers_that_never_reuse_what_they_know_are_not_measured() -> None:
     with pytest.raises(BenchError, match="0 tokens of segments"):
-        await measure(Workers(forgets=True))
+        await measure(Workers(forgotten=range(100)))
 
 
 def times_of(known_s: float, blend_s: float, off_s: float) -> FirstTokenTimes:
