@@ -11,6 +11,7 @@ from rich.console import Console
 from nebula_bench.decision.settings import DecisionSettings
 from nebula_cli.cell_command import cell, compare
 from nebula_cli.checked_settings import make_settings
+from nebula_cli.data_plane_command import data_plane
 from nebula_cli.paper_command import paper
 from nebula_cli.pic_vllm_command import pic_vllm
 from nebula_cli.quality_command import quality
@@ -28,6 +29,7 @@ bench = typer.Typer(help=f"Measure Nebula. Alone: the decision benchmark, with r
 
 bench.command()(cell)
 bench.command()(compare)
+bench.command()(data_plane)
 bench.command()(paper)
 bench.command()(pic_vllm)
 bench.command()(quality)

@@ -1,9 +1,6 @@
 """Transfers that go wrong, with the source in a process of its own: no wrong byte, no hang, nothing left behind."""
 
 import asyncio
-import base64
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,55 +9,19 @@ import msgspec
 import pytest
 from support.chopping_proxy import ChoppingProxy, Harm
 from support.data_node import DataWorld, Node, request, settled
+from support.data_source import NUM_SEGMENTS, NUM_TOKENS, SEGMENT_BYTES, SourceProcess, wanted
 from support.data_source_process import PAGE_BYTES, SOURCE, tokens_of_segment
 from support.data_store import key_of
-from support.json_process import JsonProcess
 
-from nebula_protocol.data_plane import DataPlaneCard
 from nebula_protocol.ids import Origin
 from nebula_protocol.plan import Source
 from nebula_protocol.receipt import FallbackReason
-from pic_worker.segment_flight import Brought, RemoteSegment, SegmentResult
+from pic_worker.segment_flight import Brought, SegmentResult
 
 pytestmark = pytest.mark.integration
 
 PATIENT_S = 20.0
-NUM_TOKENS = 16
-NUM_SEGMENTS = 4
-SEGMENT_BYTES = 2 * 4 * PAGE_BYTES
-"""Two ranks, four pages of four tokens: 2 MiB."""
 CAME = Brought(Source.FETCH, Origin.ALONE)
-
-
-class SourceProcess:
-    def __init__(self, transport: str, secret_file: str, *, lease_s: float = 1.0) -> None:
-        script = Path(__file__).parents[2] / "support" / "data_source_process.py"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _import_roots()))}
-        self._process = JsonProcess(
-            script, transport, secret_file, str(NUM_SEGMENTS), str(NUM_TOKENS), str(lease_s), environment=environment
-        )
-        ready = self._process.wait_for_key("card", 60.0)
-        self.card = msgspec.msgpack.decode(base64.b64decode(str(ready["card"])), type=DataPlaneCard)
-        self._pid = int(str(ready["pid"]))
-        self.kill = self._process.kill
-        self.close = self._process.close
-
-    def freeze(self) -> None:
-        os.kill(self._pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        os.kill(self._pid, signal.SIGCONT)
-
-    def holds(self) -> int:
-        """Pins and leases that it still has."""
-        self._process.send(ask="state")
-        state = self._process.wait_for_key("pins")
-        return sum(int(str(state[name])) for name in ("pins", "leases", "server_leases"))
-
-
-def _import_roots() -> list[Path]:
-    root = Path(__file__).parents[3]
-    return [root / "components", root / "tests", root]
 
 
 @pytest.fixture
@@ -83,15 +44,8 @@ def source(world: DataWorld) -> Iterator[SourceProcess]:
     process.close()
 
 
-def wanted(num_segments: int = NUM_SEGMENTS, how: Source = Source.FETCH) -> list[RemoteSegment]:
-    segments = (tokens_of_segment(seed, NUM_TOKENS) for seed in range(1, num_segments + 1))
-    return [RemoteSegment(key=key_of(one), token_bytes=one, source=how, from_worker=SOURCE) for one in segments]
-
-
-async def fetch(
-    home: Node, budget_s: float = PATIENT_S, segments: list[RemoteSegment] | None = None
-) -> list[SegmentResult]:
-    async with home.fetcher.bring(request(), segments or wanted(), budget_s) as results:
+async def fetch(home: Node, budget_s: float = PATIENT_S) -> list[SegmentResult]:
+    async with home.fetcher.bring(request(), wanted(), budget_s) as results:
         return list(results.values())
 
 

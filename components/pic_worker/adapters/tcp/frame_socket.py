@@ -14,9 +14,10 @@ from pic_worker.errors import WorkerError
 F = TypeVar("F")
 
 _LENGTH = struct.Struct(">I")
-_SOCKET_BUFFER_BYTES = 4 << 20
 _MAX_VECTORS = 64
 """Pieces of memory in one system call; Linux takes 1,024."""
+_WAKE_BYTES = 1 << 18
+"""How much has to be there before a receiver that waits for more is woken."""
 _TURN_BYTES = 8 << 20
 """After so many without a wait the loop has its turn."""
 
@@ -36,13 +37,9 @@ class FrameSocket:
         self._loop = asyncio.get_running_loop()
         self.num_received_bytes = 0
         self._turn_bytes = 0
+        self._wake_bytes = 1
         self._is_closed = False
         self._waits: set[asyncio.Future[None]] = set()
-
-    def use_large_buffers(self) -> None:
-        """For a peer that is known."""
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            self._socket.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
 
     def close(self) -> None:
         """At once: who waits on it gets an error, and nothing more is read or written."""
@@ -93,32 +90,56 @@ class FrameSocket:
             try:
                 sent = self._socket.sendmsg([left[i] for i in range(min(len(left), _MAX_VECTORS))])
             except BlockingIOError:
-                await self._wait(self._loop.add_writer, self._loop.remove_writer, self.stall_s)
+                await self._wait_to_send()
                 continue
             except OSError as error:
                 raise ChannelLostError(str(error)) from error
             _advance(left, sent)
             await self._take_turns(sent)
 
+    async def _wait_to_send(self) -> None:
+        try:
+            await self._wait(self._loop.add_writer, self._loop.remove_writer, self.stall_s)
+        except TimeoutError as error:
+            raise ChannelLostError(f"nothing is taken for {self.stall_s} s") from error
+
     async def receive_views(self, views: Sequence[memoryview], *, idle_s: float = 0.0) -> None:
         """Fills them."""
         left = deque(views)
+        left_bytes = sum(map(len, views))
         limit_s = self.stall_s + idle_s
+        was_slow = False
         while left:
             try:
                 vectors = [left[i] for i in range(min(len(left), _MAX_VECTORS))]
                 received = self._socket.recvmsg_into(vectors)[0]
             except BlockingIOError:
-                await self._wait(self._loop.add_reader, self._loop.remove_reader, limit_s)
+                if was_slow:
+                    raise ChannelLostError(f"nothing comes for {limit_s} s") from None
+                was_slow = await self._wait_to_receive(left_bytes, limit_s)
                 continue
             except OSError as error:
                 raise ChannelLostError(str(error)) from error
             if received == 0:
                 raise ChannelLostError("the other side has closed")
-            limit_s = self.stall_s
+            limit_s, was_slow = self.stall_s, False
             self.num_received_bytes += received
+            left_bytes -= received
             _advance(left, received)
             await self._take_turns(received)
+
+    async def _wait_to_receive(self, left_bytes: int, limit_s: float) -> bool:
+        """Whether the time was over; a little may have come all the same."""
+        # Woken for each packet, the loop would be busy with nothing else.
+        lowest_bytes = min(left_bytes, _WAKE_BYTES)
+        if lowest_bytes != self._wake_bytes and not self._is_closed:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, lowest_bytes)
+            self._wake_bytes = lowest_bytes
+        try:
+            await self._wait(self._loop.add_reader, self._loop.remove_reader, limit_s)
+        except TimeoutError:
+            return True
+        return False
 
     async def _wait(
         self,
@@ -135,8 +156,6 @@ class FrameSocket:
         try:
             async with asyncio.timeout(limit_s):
                 await ready
-        except TimeoutError as error:
-            raise ChannelLostError(f"nothing moves for {limit_s} s") from error
         finally:
             self._waits.discard(ready)
             if not self._is_closed:

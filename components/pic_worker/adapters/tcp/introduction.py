@@ -43,7 +43,6 @@ async def introduce(channel: FrameSocket, secret: bytes, home: DataPlaneCard, so
     reason = mismatch(home, answer.source)
     if reason is not None:
         raise PeerRefusedError(source_id, reason)
-    channel.use_large_buffers()
     return answer
 
 
@@ -66,5 +65,4 @@ async def admit(channel: FrameSocket, secret: bytes, welcome: Welcome) -> Worker
         await channel.send(Refused(reason=reason))
         raise ChannelLostError(reason)
     await channel.send(welcome)
-    channel.use_large_buffers()
     return hello.home.worker_id

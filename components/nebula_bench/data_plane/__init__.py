@@ -1,0 +1,1 @@
+"""Benchmarks of the data plane between workers."""

@@ -1,0 +1,41 @@
+"""What the data plane's benchmark measures, and how often."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class DataPlanePart(StrEnum):
+    THROUGHPUT = "throughput"
+    """Bytes a second of each transport beside a plain socket copy."""
+
+
+class ThroughputSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    transports: tuple[Literal["tcp", "nixl"], ...] = Field(default=("tcp", "nixl"), min_length=1)
+    """Measured beside the plain copy."""
+    num_segments: int = Field(default=8, ge=1, le=1024)
+    """Segments of one transfer."""
+    segment_tokens: int = Field(default=512, ge=1, le=1 << 16)
+    """Tokens of each."""
+    page_tokens: int = Field(default=16, ge=1, le=1024)
+    """Tokens of a page."""
+    page_bytes: int = Field(default=368_640, ge=8, le=1 << 30)
+    """Bytes of a page: SmolLM2-135M's are 2 x 30 layers x 16 tokens x 3 heads x 64 x 2 bytes."""
+    num_repetitions: int = Field(default=7, ge=5, le=1000)
+    """Transfers of each kind, in turn; the reported number is the median."""
+
+    @property
+    def segment_pages(self) -> int:
+        return -(-self.segment_tokens // self.page_tokens)
+
+    @property
+    def num_pages(self) -> int:
+        return self.num_segments * self.segment_pages
+
+    @property
+    def num_bytes(self) -> int:
+        """Of one transfer."""
+        return self.num_pages * self.page_bytes
