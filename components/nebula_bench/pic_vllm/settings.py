@@ -38,7 +38,12 @@ class PicVllmSettings(BaseModel):
     """Room of each worker's store meanwhile."""
     memory_in_flight: int = Field(default=4, ge=1, le=64)
     """Of these requests at any moment."""
-    exactness_tests: tuple[str, ...] = ("tests/integration/pic_worker/test_worker_exact_recompute.py",)
+    exactness_tests: tuple[str, ...] = (
+        "tests/integration/pic_worker/test_worker_exact_recompute.py",
+        "tests/integration/pic_worker/test_worker_engine_life.py",
+        "tests/integration/pic_worker/test_worker_cacheblend_ranks.py",
+        "tests/integration/pic_worker/test_pic_worker_rank_half.py",
+    )
     """Files of pytest, from the project's folder."""
     start_s: float = Field(default=600.0, gt=0)
     """How long a graph may take to start."""

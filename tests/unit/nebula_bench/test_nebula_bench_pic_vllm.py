@@ -234,6 +234,11 @@ def test_no_case_at_all_is_no_success() -> None:
     assert not row.ok
 
 
+def test_the_tests_that_are_counted_are_there() -> None:
+    root = Path(__file__).parents[3]
+    assert all((root / test).is_file() for test in SETTINGS.exactness_tests)
+
+
 async def test_missing_tests_are_an_error() -> None:
     with pytest.raises(BenchError, match=r"no tests at nowhere\.py"):
         await run_exactness(("nowhere.py",))
