@@ -1,7 +1,6 @@
 """Requests side by side, broken off, preempted and repeated, over the real engine."""
 
 import random
-from collections.abc import Sequence
 
 import pytest
 from support.connected_engine import (
@@ -9,62 +8,26 @@ from support.connected_engine import (
     NUM_DEVICE_BLOCKS,
     STORE_TOKENS,
     ConnectedEngine,
-    Ran,
     assert_same_kv,
 )
 from support.passages import Prompt, passage
+from support.reuse import crowd_out, learn, loaded
 
-from nebula_protocol.events import HostBlocksStored, SegmentRemoved, SegmentStored, StoreCleared
+from nebula_protocol.events import SegmentRemoved, SegmentStored, StoreCleared
 from nebula_protocol.fusion import FULL_FUSION, NO_FUSION, Fusion, cacheblend, legolink
 from nebula_protocol.ids import Origin
 from pic_worker.adapters.vllm.engine_wire import ClearControl, PrefillKind
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(600),
+    # What the ranks do with orders is tested with two of them elsewhere; here it is what is ordered when.
+    pytest.mark.parametrize("started_engine", [1], indirect=True, ids=["one_rank"]),
+]
 
 A, B, C = passage(1, 60), passage(2, 75), passage(3, 90)
 SYSTEM, QUESTION = passage(4, 21), passage(5, 26)
 SHUFFLED = Prompt.of(SYSTEM, C, A, B, QUESTION, gaps=(0, 4))
-
-
-def learn(engine: ConnectedEngine, *passages: Sequence[int]) -> None:
-    """The passages get into the store from a prompt of their own."""
-    prompt = Prompt.of(passage(99, 13), *passages, passage(98, 3), gaps=(0, len(passages) + 1))
-    ran = engine.run(prompt.tokens, prompt.spans, salt="donor")
-    assert all(fact.is_stored for fact in ran.told.segments)
-
-
-def loaded(ran: Ran) -> list[int]:
-    return [fact.loaded_tokens for fact in ran.told.segments]
-
-
-# ---- what exact requests see ----
-
-
-def test_an_exact_request_is_the_same_before_and_after_reuse(engine: ConnectedEngine) -> None:
-    before = engine.run_for_kv(SHUFFLED.tokens, salt="exact/")
-    engine.reset()
-    learn(engine, A, B, C)
-    approximate = engine.run_for_kv(SHUFFLED.tokens, SHUFFLED.spans, fusion=NO_FUSION)
-    assert loaded(approximate) == [len(C), len(A), len(B)]
-    after = engine.run_for_kv(SHUFFLED.tokens, salt="exact/")
-    assert (after.told.device_prefix_tokens, after.told.host_prefix_tokens) == (0, 0)
-    assert_same_kv(after.kv, before.kv)
-    assert after.answer == before.answer
-    again = engine.run(SHUFFLED.tokens, salt="exact/")
-    assert again.told.device_prefix_tokens == len(SHUFFLED.tokens) // BLOCK_TOKENS * BLOCK_TOKENS
-
-
-def test_the_next_turn_of_a_conversation_with_reuse_hits_its_own_prefix(engine: ConnectedEngine) -> None:
-    learn(engine, A, B, C)
-    first = engine.run(SHUFFLED.tokens, SHUFFLED.spans, fusion=legolink(8), num_answer_tokens=8)
-    assert loaded(first) == [len(C), len(A), len(B)]
-    turn = Prompt([*SHUFFLED.tokens, *first.answer.token_ids, *passage(20, 30)], SHUFFLED.spans)
-    second = engine.run(turn.tokens, turn.spans, fusion=legolink(8))
-    # Of the last answer token there is no KV.
-    known = len(SHUFFLED.tokens) + 8 - 1
-    assert second.told.device_prefix_tokens == known // BLOCK_TOKENS * BLOCK_TOKENS
-    assert loaded(second) == [0, 0, 0]
-    assert [fact.prefix_tokens for fact in second.told.segments] == [len(C), len(A), len(B)]
 
 
 # ---- several requests at once ----
@@ -158,18 +121,6 @@ def test_a_preempted_request_is_loaded_anew(engine: ConnectedEngine) -> None:
 # ---- the tier below ----
 
 
-def test_evicted_prefix_blocks_come_back_bit_for_bit(engine: ConnectedEngine) -> None:
-    tokens = passage(70, 12 * BLOCK_TOKENS + 5)
-    first = engine.run_for_kv(tokens, salt="exact/")
-    crowd_out(engine)
-    second = engine.run_for_kv(tokens, salt="exact/")
-    assert second.told.host_prefix_tokens > 0
-    assert second.told.device_prefix_tokens + second.told.host_prefix_tokens == 12 * BLOCK_TOKENS
-    assert_same_kv(second.kv, first.kv)
-    assert second.answer == first.answer
-    assert events_of(engine, HostBlocksStored)
-
-
 def test_blocks_of_requests_without_an_order_come_back_too(engine: ConnectedEngine) -> None:
     tokens = passage(71, 6 * BLOCK_TOKENS + 5)
     first = engine.run(tokens, has_order=False)
@@ -178,19 +129,6 @@ def test_blocks_of_requests_without_an_order_come_back_too(engine: ConnectedEngi
     assert second.told.host_prefix_tokens > 0
     assert second.answer == first.answer
     assert all(facts.request_id != first.name for news in engine.news for facts in news.finished)
-
-
-def test_segments_behind_a_prefix_that_comes_back(engine: ConnectedEngine) -> None:
-    learn(engine, A, B)
-    prefix = passage(72, 5 * BLOCK_TOKENS)
-    engine.run([*prefix, 9], salt="reuse")
-    crowd_out(engine)
-    prompt = Prompt.of(prefix, passage(73, 7), B, A, QUESTION, gaps=(0, 1, 4))
-    ran = engine.run_for_kv(prompt.tokens, prompt.spans, salt="reuse", fusion=FULL_FUSION)
-    assert ran.told.host_prefix_tokens > 0
-    assert loaded(ran) == [len(B), len(A)]
-    reference = engine.run_for_kv(prompt.tokens, salt="reference")
-    assert_same_kv(ran.kv, reference.kv)
 
 
 def test_a_cleared_store_holds_nothing(engine: ConnectedEngine) -> None:
@@ -223,12 +161,6 @@ def test_more_distinct_segments_than_fit_leak_nothing(engine: ConnectedEngine) -
 
 
 # ---- what the tests look at ----
-
-
-def crowd_out(engine: ConnectedEngine) -> None:
-    """Fills the device tier with other prompts."""
-    for number in range(2):
-        engine.run(passage(90 + number, 30 * BLOCK_TOKENS), salt="crowd")
 
 
 def events_of(engine: ConnectedEngine, kind: type) -> list[object]:

@@ -1,10 +1,9 @@
 """Recomputing everything that is reused equals full prefill bit for bit, wherever the segments stand."""
 
-from collections.abc import Sequence
-
 import pytest
 from support.connected_engine import BLOCK_TOKENS, MAX_BATCH_TOKENS, ConnectedEngine, Ran, assert_same_kv
 from support.passages import Prompt, passage
+from support.reuse import learn, loaded
 
 from nebula_protocol.fusion import FULL_FUSION, NO_FUSION
 
@@ -12,13 +11,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 A, B, C = passage(1, 60), passage(2, 75), passage(3, 90)
 SYSTEM, QUESTION = passage(4, 21), passage(5, 26)
-
-
-def learn(engine: ConnectedEngine, *passages: Sequence[int]) -> None:
-    """The passages get into the store from a prompt of their own."""
-    prompt = Prompt.of(passage(99, 13), *passages, passage(98, 3), gaps=(0, len(passages) + 1))
-    ran = engine.run(prompt.tokens, prompt.spans, salt="donor")
-    assert all(fact.is_stored for fact in ran.told.segments)
 
 
 def compare(engine: ConnectedEngine, prompt: Prompt, *, salt: str = "reuse", last_alone: bool = False) -> Ran:
@@ -37,10 +29,6 @@ def compare(engine: ConnectedEngine, prompt: Prompt, *, salt: str = "reuse", las
     assert ran.answer == reference.answer
     assert ran.told.is_whole
     return ran
-
-
-def loaded(ran: Ran) -> list[int]:
-    return [fact.loaded_tokens for fact in ran.told.segments]
 
 
 def test_segments_in_another_order(engine: ConnectedEngine) -> None:
