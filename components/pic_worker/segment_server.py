@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 import structlog
 
 from nebula_protocol.data_plane import AskSegments, Offers, SegmentOffer
-from nebula_protocol.ids import WorkerId
+from nebula_protocol.tokens import TOKEN_DTYPE
 from pic_worker.catalogue import LeasedSegment
-from pic_worker.core.arena_ids import Page
 from pic_worker.core.lease_table import LeaseId, LeaseTable
 from pic_worker.core.store_entry import SegmentKey
 from pic_worker.errors import LeaseEndedError
@@ -42,9 +41,9 @@ class SegmentServer:
     def num_leases(self) -> int:
         return len(self._leases)
 
-    def serve(self, ask: AskSegments, home: WorkerId) -> "ServedAsk":
+    def serve(self, ask: AskSegments) -> "ServedAsk":
         """One peer's question, until it is closed."""
-        return ServedAsk(self, ask, home)
+        return ServedAsk(self, ask)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -77,10 +76,9 @@ class SegmentServer:
 class ServedAsk:
     """What one peer asked for: what is here at once, what is coming when it has come."""
 
-    def __init__(self, server: SegmentServer, ask: AskSegments, home: WorkerId) -> None:
+    def __init__(self, server: SegmentServer, ask: AskSegments) -> None:
         self._server = server
         self._ask = ask
-        self._home = home
         self._leases: set[LeaseId] = set()
         self._held: dict[int, tuple[LeaseId, LeasedSegment]] = {}
 
@@ -149,7 +147,10 @@ class ServedAsk:
         offers: list[SegmentOffer] = []
         for index, segment in zip(indices, lease.segments, strict=True):
             # Another length under the same hash: not what is wanted.
-            if segment is not None and len(segment.token_bytes) == 4 * self._ask.segments[index].num_tokens:
+            if (
+                segment is not None
+                and len(segment.token_bytes) == TOKEN_DTYPE.itemsize * self._ask.segments[index].num_tokens
+            ):
                 self._held[index] = (lease.lease_id, segment)
                 offers.append(_offer(index, segment))
         return tuple(offers)
@@ -166,7 +167,3 @@ def _offer(index: int, segment: LeasedSegment) -> SegmentOffer:
         stored_position=segment.stored_position,
         pages=tuple(int(page) for page in segment.pages),
     )
-
-
-def pages_of(offer: SegmentOffer) -> tuple[Page, ...]:
-    return tuple(Page(page) for page in offer.pages)

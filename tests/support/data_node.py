@@ -31,7 +31,8 @@ from pic_worker.transport import Landed, Landing, SegmentMove, Transport
 NUM_RANKS = 2
 PAGE_BYTES = 4096
 NUM_PAGES = 256
-STALL_S = 1.0
+STALL_S = 10.0
+"""A busy machine may stop a process for a while."""
 
 
 class Directory:
@@ -171,7 +172,7 @@ class FakeSession:
         self._close: list[object] = []
 
     async def ask(self, ask: AskSegments) -> AsyncIterator[Offers]:
-        self._served = self._source.segments.serve(ask, self._home.worker_id)
+        self._served = self._source.segments.serve(ask)
         async for offers in self._served.offers():
             yield offers
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pic_worker.core.arena_ids import Page
 from pic_worker.errors import StartError
 
+_ANCHORS: list[ctypes.c_char] = []
+"""Each keeps the memory that it is the first byte of."""
+
 
 class MappedPages:
     """`PageMemory` over files of shared memory, one a rank."""
@@ -55,8 +58,11 @@ class MappedPages:
         return self._views[rank][first * self._page_bytes : (first + num_pages) * self._page_bytes]
 
     def address(self, rank: int) -> int:
-        """Of the rank's first byte, in this process."""
-        return ctypes.addressof(ctypes.c_char.from_buffer(self._maps[rank]))
+        """Of the rank's first byte, in this process; from now on the memory stays mapped until the process ends."""
+        # Whoever knows the address may still write there when this object is closed.
+        anchor = ctypes.c_char.from_buffer(self._maps[rank])
+        _ANCHORS.append(anchor)
+        return ctypes.addressof(anchor)
 
     def close(self) -> None:
         for view in self._views:

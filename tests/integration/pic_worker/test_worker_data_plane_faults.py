@@ -20,7 +20,8 @@ from pic_worker.segment_flight import Brought, SegmentResult
 
 pytestmark = pytest.mark.integration
 
-PATIENT_S = 20.0
+PATIENT_S = 30.0
+STALL_S = 2.0
 CAME = Brought(Source.FETCH, Origin.ALONE)
 
 
@@ -33,7 +34,7 @@ async def world(tmp_path: Path) -> AsyncIterator[DataWorld]:
 
 @pytest.fixture
 async def home(world: DataWorld) -> Node:
-    return await world.start(num_pages=64, page_bytes=PAGE_BYTES)
+    return await world.start(num_pages=64, page_bytes=PAGE_BYTES, stall_s=STALL_S)
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ async def test_a_source_that_freezes_in_the_middle_is_given_up(
     await proxy.reached.wait()
     source.freeze()
     began_s = time.monotonic()
-    # A second without a byte.
+    # Two seconds without a byte.
     assert await fetching == [CAME, CAME, FallbackReason.SOURCE_GONE, FallbackReason.SOURCE_GONE]
     assert time.monotonic() - began_s < PATIENT_S / 2
     await assert_nothing_is_left(home, num_kept=2)
@@ -159,7 +160,7 @@ async def test_a_home_that_vanishes_in_the_middle_leaves_no_lease(
     await world.stop(home)
     await proxy.close()
     await assert_source_lets_go(source)
-    again = await world.start(num_pages=64, page_bytes=PAGE_BYTES)
+    again = await world.start(num_pages=64, page_bytes=PAGE_BYTES, stall_s=STALL_S)
     world.directory.cards[SOURCE] = source.card
     assert await fetch(again) == [CAME] * 4
     await assert_nothing_is_left(again, num_kept=4)

@@ -96,6 +96,7 @@ async def test_room_that_a_frozen_source_may_write_to_stays_taken_until_it_canno
 
 async def test_a_source_that_dies_under_a_read_is_gone_and_its_room_free(home: Node, source: SourceProcess) -> None:
     assert await fetch(home, 30.0) == [CAME] * 4
+    await settled(home)
     for segment in wanted():
         home.store.evict(segment.key)
     once_reserved(home, source.kill)

@@ -61,6 +61,7 @@ class NixlPages:
             raise StartError(_REGISTERED_LIMIT.format(num_bytes=num_bytes, error=error)) from error
         self._known: dict[bytes, str] = {}
         self._knowing = threading.Lock()
+        self._num_reading = 0
 
     async def read(self, source_id: WorkerId, attachment: bytes, moves: Sequence[SegmentMove]) -> None:
         """One READ of all the moves' pages. When it ends, also cancelled, nothing is written to them any more.
@@ -84,6 +85,8 @@ class NixlPages:
 
         # A thread of its own that does not keep the process: one that waits for a frozen source holds up nobody.
         threading.Thread(target=run, name="nixl-read", daemon=True).start()
+        self._num_reading += 1
+        over.add_done_callback(self._read_over)
         try:
             await asyncio.shield(over)
         except asyncio.CancelledError:
@@ -91,10 +94,20 @@ class NixlPages:
             raise
 
     def close(self) -> None:
+        if self._num_reading:
+            # What is still written to stays registered.
+            log.warning("nixl_reads_in_doubt", num_reads=self._num_reading)
+            return
         try:
             self._agent.deregister_memory(self._registered)
         except Exception as error:  # As above.
             log.warning("nixl_not_deregistered", error=str(error))
+
+    def _read_over(self, over: "asyncio.Future[None]") -> None:
+        self._num_reading -= 1
+        if not over.cancelled():
+            # Whoever waited may be gone.
+            over.exception()
 
     # ---- in a thread ----
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from nebula_protocol.data_plane import DataPlaneCard
 from pic_worker.adapters.tcp.frame_socket import ChannelLostError, FrameSocket
@@ -11,6 +12,9 @@ from pic_worker.adapters.tcp.introduction import introduce
 from pic_worker.adapters.tcp.source_channel import SourceChannel
 from pic_worker.core.transfer_limits import mismatch
 from pic_worker.errors import PeerGoneError, PeerRefusedError
+
+_BUFFER_BYTES = 4 << 20
+_BUFFER_LIMIT = Path("/proc/sys/net/core/rmem_max")
 
 
 @asynccontextmanager
@@ -53,8 +57,19 @@ async def _connect(host: str, port: int) -> socket.socket:
     connecting = socket.socket(family, kind, protocol)
     try:
         connecting.setblocking(False)
+        _enlarge_buffer(connecting)
         await loop.sock_connect(connecting, address)
     except BaseException:
         connecting.close()
         raise
     return connecting
+
+
+def _enlarge_buffer(connecting: socket.socket) -> None:
+    """Where the kernel allows a large one; elsewhere it does better by growing the buffer itself."""
+    try:
+        limit_bytes = int(_BUFFER_LIMIT.read_text())
+    except (OSError, ValueError):
+        return
+    if limit_bytes >= _BUFFER_BYTES:
+        connecting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)

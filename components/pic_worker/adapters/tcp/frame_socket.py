@@ -17,7 +17,7 @@ _LENGTH = struct.Struct(">I")
 _MAX_VECTORS = 64
 """Pieces of memory in one system call; Linux takes 1,024."""
 _WAKE_BYTES = 1 << 18
-"""How much has to be there before a receiver that waits for more is woken."""
+"""At most so much has to be there before a receiver that waits for more is woken."""
 _TURN_BYTES = 8 << 20
 """After so many without a wait the loop has its turn."""
 
@@ -37,6 +37,9 @@ class FrameSocket:
         self._loop = asyncio.get_running_loop()
         self.num_received_bytes = 0
         self._turn_bytes = 0
+        # A larger part of its buffer, and the kernel would let the sender run dry before it wakes the receiver.
+        buffer_bytes = connected.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        self._most_wake_bytes = min(_WAKE_BYTES, buffer_bytes // 8)
         self._wake_bytes = 1
         self._is_closed = False
         self._waits: set[asyncio.Future[None]] = set()
@@ -131,7 +134,7 @@ class FrameSocket:
     async def _wait_to_receive(self, left_bytes: int, limit_s: float) -> bool:
         """Whether the time was over; a little may have come all the same."""
         # Woken for each packet, the loop would be busy with nothing else.
-        lowest_bytes = min(left_bytes, _WAKE_BYTES)
+        lowest_bytes = min(left_bytes, self._most_wake_bytes)
         if lowest_bytes != self._wake_bytes and not self._is_closed:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, lowest_bytes)
             self._wake_bytes = lowest_bytes

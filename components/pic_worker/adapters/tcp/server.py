@@ -116,7 +116,7 @@ class DataServer:
                 home = await admit(channel, self._secret, welcome)
             ask = await channel.receive(_ASK_DECODER, MAX_HOME_FRAME_BYTES)
             check_ask(ask, welcome.source)
-            await self._answer(channel, self._segments.serve(ask, home))
+            await self._answer(channel, self._segments.serve(ask))
         except (ChannelLostError, TimeoutError) as error:
             if home is None:
                 log.warning("data_peer_refused", reason=str(error) or "it takes too long")
