@@ -17,7 +17,7 @@ from nebula_protocol.ids import DomainId, RequestId
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, PrefillFacts, PrefillOrder
 from pic_worker.adapters.vllm.orders import StepReport
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 A, B = passage(1, 20), passage(2, 17)
 SYSTEM, QUESTION = passage(3, 5), passage(4, 3)
