@@ -26,10 +26,12 @@ class WorkerGoneError(RouterError):
 class WorkerRefusedError(RouterError):
     """A worker answered with an error of its own."""
 
-    def __init__(self, worker_id: WorkerId, reason: str) -> None:
+    def __init__(self, worker_id: WorkerId, reason: str, *, blames_request: bool = False) -> None:
         super().__init__(f"worker {worker_id} refused: {reason}")
         self.worker_id = worker_id
         self.reason = reason
+        self.blames_request = blames_request
+        """Whether the request asks for what no worker of the kind can do."""
 
 
 class StartError(RouterError):

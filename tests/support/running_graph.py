@@ -30,8 +30,9 @@ def eventually(condition: Callable[[], bool], what: str, limit_s: float = 30.0) 
 class RunningGraph:
     """Answers are awaited one after another; every request asks for all of Nebula's and Dynamo's metadata."""
 
-    def __init__(self, folder: Path, name: str, *options: str) -> None:
+    def __init__(self, folder: Path, name: str, *options: str, request_limit_s: float = 60.0) -> None:
         self.folder = folder
+        self._request_limit_s = request_limit_s
         self.name = name
         foreign = ("DYN_", "NATS_", "ETCD_", "NEBULA_")
         with (folder / "log").open("w") as log:
@@ -68,7 +69,9 @@ class RunningGraph:
         return httpx.get(process.metrics_url, timeout=10).text
 
     def post(self, path: str, body: Json) -> httpx.Response:
-        return httpx.post(f"{self.info.url}{path}", json={"model": self.info.model_name, **body}, timeout=60)
+        return httpx.post(
+            f"{self.info.url}{path}", json={"model": self.info.model_name, **body}, timeout=self._request_limit_s
+        )
 
     def chat(self, text: str, **options: object) -> Json:
         return self.ask([{"role": "user", "content": text}], **options)

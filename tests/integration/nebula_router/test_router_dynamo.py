@@ -261,10 +261,15 @@ def test_a_bad_request_is_an_invalid_argument_with_the_reason(routed: Routed) ->
     assert ended["reason"] == "BackendInvalidArgument: span [5, 101) is outside the prompt of 100 tokens"
 
 
-def test_a_refusing_worker_is_a_bad_gateway(routed: Routed) -> None:
+def test_a_worker_that_blames_the_request_makes_it_an_invalid_argument(routed: Routed) -> None:
     ended = routed.ask(scripted(prefill="refuse"))
+    assert (ended["how"], ended["reason"]) == ("refused", "BackendInvalidArgument: the prompt is odd")
+
+
+def test_a_worker_that_fails_for_another_reason_is_a_bad_gateway(routed: Routed) -> None:
+    ended = routed.ask(scripted(prefill="fail"))
     assert ended["how"] == "refused"
-    assert "the prompt is odd" in str(ended["reason"])
+    assert "not found: Connection refused" in str(ended["reason"])
     assert '"code":502' in str(ended["reason"])
 
 

@@ -28,7 +28,7 @@ class FrontendEndpoint:
 
         Raises:
             InvalidArgument: becomes a 400 with the text.
-            HttpError: 503 without workers, 502 when a worker refused.
+            HttpError: 503 without workers, 502 when a worker refused for another reason than the request itself.
         """
         request_id = RequestId(context.id())
         chunks: asyncio.Queue[JsonObject | None] = asyncio.Queue()
@@ -66,5 +66,9 @@ def _raise_translated(request_id: RequestId, served: asyncio.Task[None]) -> None
         log.error("request_failed", request_id=request_id, reason=str(error))
         raise HttpError(503, str(error)) from error
     except WorkerRefusedError as error:
+        if error.blames_request:
+            log.info("request_refused", request_id=request_id, reason=str(error))
+            # Without Dynamo's name of the error's type.
+            raise InvalidArgument(error.reason.partition(": ")[2] or error.reason) from error
         log.error("request_failed", request_id=request_id, reason=str(error))
         raise HttpError(502, str(error)) from error

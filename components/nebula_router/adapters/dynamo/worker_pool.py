@@ -26,6 +26,8 @@ _GONE = frozenset(
     }
 )
 
+_BLAMES_REQUEST = "BackendInvalidArgument"
+
 
 class DynamoWorkerPool:
     """`WorkerPool` over one Dynamo endpoint."""
@@ -72,4 +74,4 @@ def _translate(worker_id: WorkerId, error: Exception) -> WorkerGoneError | Worke
     is_socket_error = type(error) is Exception and "(os error " in text
     if kind in _GONE or is_socket_error:
         return WorkerGoneError(worker_id, text)
-    return WorkerRefusedError(worker_id, text)
+    return WorkerRefusedError(worker_id, text, blames_request=kind == _BLAMES_REQUEST)
