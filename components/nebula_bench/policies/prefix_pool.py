@@ -42,6 +42,8 @@ class _Option(NamedTuple):
 
     completion_s: float
     arrive_in_s: float
+    runnable_in_s: float
+    """When a step may begin that meets what is fetched layer by layer."""
     target: WorkerId
     source: WorkerId
     own_tokens: int
@@ -123,8 +125,11 @@ class PrefixPoolPolicy(Policy):
                     arrive_in_s = float(busy_s) + card.peer_link.transfer_s(num_fetched * card.kv_bytes_per_token)
                 step_s = factor * card.step_cost.step_s
                 compute_s = step_s + _work(len(request.tokens), prefix_tokens).marginal_s(card.step_cost, factor)
-                completion_s = max(free_in_s, arrive_in_s) + compute_s
-                options.append(_Option(completion_s, arrive_in_s, worker, source, own_tokens, prefix_tokens))
+                runnable_in_s = _runnable_in_s(card, arrive_in_s, compute_s)
+                completion_s = max(free_in_s, runnable_in_s) + compute_s
+                options.append(
+                    _Option(completion_s, arrive_in_s, runnable_in_s, worker, source, own_tokens, prefix_tokens)
+                )
         return options
 
     def _record(self, request: RoutedRequest, best: _Option, now_s: float) -> None:
@@ -133,7 +138,7 @@ class PrefixPoolPolicy(Policy):
             request.request_id,
             target,
             _work(len(request.tokens), best.prefix_tokens),
-            runnable_at_s=now_s + best.arrive_in_s,
+            runnable_at_s=now_s + best.runnable_in_s,
             now_s=now_s,
         )
         if best.prefix_tokens > best.own_tokens:
@@ -227,6 +232,12 @@ class PrefixPoolOnlyPolicy(PrefixPoolPolicy):
     def worker_settings(cls, base: WorkerSettings) -> WorkerSettings:
         # The span that is copied goes the way of a segment; exact as it is, none of it is computed again.
         return base.model_copy(update={"prefix_ratio": 1.0, "fusion": NO_FUSION})
+
+
+def _runnable_in_s(card: WorkerCard, arrive_in_s: float, compute_s: float) -> float:
+    """As Nebula's router plans it: the last layer must be there when the step comes to it, the first at its begin."""
+    overlap_s = compute_s * (1 - 1 / card.stream_pieces)
+    return min(arrive_in_s, max(card.peer_link.floor_s, arrive_in_s - overlap_s))
 
 
 def _work(num_tokens: int, prefix_tokens: int) -> QueuedWork:
