@@ -37,7 +37,7 @@ async def serve(transport: str, secret_file: str, num_segments: int, num_tokens:
             for number, page in enumerate(segment.pages):
                 memory.view(rank, page, 1)[:] = kv_bytes(seed, rank, number, PAGE_BYTES)
     settings = DataPlaneSettings.model_validate(
-        {"transport": transport, "secret_file": secret_file, "lease_s": lease_s, "stall_s": 1.0}
+        {"transport": transport, "secret_file": secret_file, "lease_s": lease_s, "stall_s": 3.0}
     )
     plane = await start_data_plane(
         settings,

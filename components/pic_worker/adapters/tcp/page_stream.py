@@ -9,7 +9,7 @@ from pic_worker.adapters.tcp.frame_socket import FrameSocket
 from pic_worker.core.arena_ids import Page
 from pic_worker.transport import PageMemory
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 19
 
 
 async def send_pages(channel: FrameSocket, memory: PageMemory, pages: Sequence[Page]) -> tuple[int, ...]:
