@@ -37,7 +37,7 @@ def make_engine_args(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu
         "prefix_caching_hash_algo": "sha256",
         "skip_tokenizer_init": True,
         "scheduling_policy": "priority",
-        "kv_transfer_config": _transfer_config(settings, sockets),
+        "kv_transfer_config": _transfer_config(settings, sockets, has_gpu=has_gpu),
         **vllm.engine_args,
     }
     if is_prefill:
@@ -56,9 +56,12 @@ def _worker_class(*, has_gpu: bool) -> str:
     return f"{_WORKER_CLASS_MODULE}.{'PicGpuWorker' if has_gpu else 'PicCpuWorker'}"
 
 
-def _transfer_config(settings: WorkerSettings, sockets: SocketFolder) -> KVTransferConfig:
+def _transfer_config(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu: bool) -> KVTransferConfig:
     """NIXL brings a prompt's KV from prefill to decode; the connector for reuse is beside it on prefill workers."""
     nixl: dict[str, object] = {"kv_lease_duration": round(settings.prompt_hold_s)}
+    if not has_gpu:
+        # One thread of UCX's own instead of four: they spin, and cores are what is short here.
+        nixl["num_threads"] = 0
     if settings.role == "decode":
         return KVTransferConfig(
             kv_connector=_PROMPT_CONNECTOR,
