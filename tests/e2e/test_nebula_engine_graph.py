@@ -263,6 +263,12 @@ def test_an_option_that_cannot_be_honoured_is_refused(graph: RunningGraph) -> No
     assert graph.chat("And now?", max_tokens=2)["choices"]
 
 
+def test_a_token_that_the_model_does_not_know_is_refused_and_harms_nobody(graph: RunningGraph) -> None:
+    response = graph.post("/v1/completions", {"prompt": [20, 10**6, 30], "max_tokens": 2})
+    assert response.status_code >= 400
+    assert graph.chat("And now?", max_tokens=2)["choices"]
+
+
 def test_a_client_that_leaves_frees_the_engine(graph: RunningGraph) -> None:
     response = stream(graph, ("g1",), "how", num_tokens=3000)
     answer = Stream(response)

@@ -64,6 +64,9 @@ class VllmEngine:
             BadWorkError: vLLM refuses the request.
             EngineGoneError: vLLM's processes have ended.
         """
+        if max(token_ids, default=0) >= self.facts.vocabulary:
+            # vLLM looks only where it has the tokenizer; its processes would end with an index error.
+            raise BadWorkError(f"the model knows {self.facts.vocabulary} tokens, none by the id {max(token_ids)}")
         prompt = TokensPrompt(prompt_token_ids=list(token_ids))
         if cache_salt:
             prompt["cache_salt"] = cache_salt

@@ -20,6 +20,8 @@ class ModelFacts:
     num_layers: int
     kv_bytes_per_token: int
     """Of all ranks together."""
+    vocabulary: int
+    """Token ids are below this."""
     device_capacity_tokens: int = 0
 
     def with_capacity(self, num_tokens: int) -> "ModelFacts":
@@ -48,6 +50,7 @@ def read_model_facts(settings: WorkerSettings, config: VllmConfig) -> ModelFacts
         ),
         num_layers=num_layers,
         kv_bytes_per_token=values_per_token * value_bytes,
+        vocabulary=model.get_vocab_size(),
     )
 
 

@@ -124,7 +124,7 @@ async def _warm_up(
     step_cost = await measure_step_cost(
         engine,
         max_tokens=min(settings.max_step_tokens, settings.context_tokens - 1, engine.facts.device_capacity_tokens),
-        vocabulary=engine.client.model_config.get_vocab_size(),
+        vocabulary=engine.facts.vocabulary,
     )
     log.info("step_cost_measured", **structs.asdict(step_cost))
     if not await engine.reset_prefix_cache():
