@@ -26,6 +26,8 @@ SCALARS: dict[object, st.SearchStrategy[Any]] = {
     str: st.text(max_size=12),
     bytes: st.binary(max_size=20),
     NoneType: st.none(),
+    # Another program's plain values, passed through: integers that both MessagePack and JSON can carry.
+    object: st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=12)),
 }
 
 

@@ -273,12 +273,12 @@ def connected_engine(folder: Path, *, tensor_parallel: int = 1, **engine_args: A
             "num_gpu_blocks_override": NUM_DEVICE_BLOCKS,
             "kv_cache_memory_bytes": 64 << 20,
             "skip_tokenizer_init": True,
+            "worker_cls": "pic_worker.adapters.vllm.worker_class.PicCpuWorker",
             **engine_args,
         }
         engine = LLMEngine.from_engine_args(
             EngineArgs(
                 model=str(write_tiny_model(folder, tokenizer_folder=packaged_folder())),
-                worker_cls="pic_worker.adapters.vllm.worker_class.PicCpuWorker",
                 tensor_parallel_size=tensor_parallel,
                 kv_transfer_config=_transfer_config(settings),
                 **arguments,

@@ -17,7 +17,7 @@ def test_a_step_meets_copies_that_come_layer_by_layer() -> None:
     result = first(case)
     # 800 tokens are here after 1 + 8 ms. The step's 10 + 200 * 0.1 ms begin when the first layer can be there, after 1.
     assert result.num_moved == 1
-    assert (result.arrive_in_s, result.runnable_in_s) == (pytest.approx(0.009), pytest.approx(0.001))
+    assert (result.arrive_in_s, result.runnable_in_s) == pytest.approx((0.009, 0.001))
     assert result.completion_s == pytest.approx(0.031)
 
 

@@ -5,13 +5,15 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 
 from nebula_protocol.codec import to_plain
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, ConnectorSettings
+from pic_worker.adapters.vllm.prompt_connector import THREAD_NICENESS
 from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.settings import WorkerSettings
 
 _CONNECTOR_MODULE = "pic_worker.adapters.vllm.connector"
 _CONNECTOR = "NebulaConnector"
-_PROMPT_CONNECTOR_MODULE = "pic_worker.adapters.vllm.prompt_connector"
-_PROMPT_CONNECTOR = "PromptConnector"
+_PROMPT_MODULE = "pic_worker.adapters.vllm.prompt_connector"
+_PROMPT_LENDER = "PromptLender"
+_PROMPT_TAKER = "PromptTaker"
 _WORKER_CLASS_MODULE = "pic_worker.adapters.vllm.worker_class"
 
 
@@ -60,18 +62,24 @@ def _transfer_config(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu
     """NIXL brings a prompt's KV from prefill to decode; the connector for reuse is beside it on prefill workers."""
     nixl: dict[str, object] = {"kv_lease_duration": round(settings.prompt_hold_s)}
     if not has_gpu:
-        # One thread of UCX's own instead of four: they spin, and cores are what is short here.
-        nixl["num_threads"] = 0
+        # One thread of UCX's own instead of four, and behind those that compute: it spins, and cores are short here.
+        # At 15 it still gets a few percent of a busy core, or transfers would wait for the end of others' prefill.
+        nixl |= {"num_threads": 0, THREAD_NICENESS: 15}
     if settings.role == "decode":
         return KVTransferConfig(
-            kv_connector=_PROMPT_CONNECTOR,
-            kv_connector_module_path=_PROMPT_CONNECTOR_MODULE,
+            kv_connector=_PROMPT_TAKER,
+            kv_connector_module_path=_PROMPT_MODULE,
             kv_role="kv_consumer",
             kv_load_failure_policy="fail",
             kv_connector_extra_config=nixl,
         )
     if not settings.pic:
-        return KVTransferConfig(kv_connector="NixlConnector", kv_role="kv_producer", kv_connector_extra_config=nixl)
+        return KVTransferConfig(
+            kv_connector=_PROMPT_LENDER,
+            kv_connector_module_path=_PROMPT_MODULE,
+            kv_role="kv_producer",
+            kv_connector_extra_config=nixl,
+        )
     connectors = [
         {
             "kv_connector": _CONNECTOR,
@@ -79,7 +87,12 @@ def _transfer_config(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu
             "kv_role": "kv_both",
             "kv_connector_extra_config": {ORDER_KEY: to_plain(_connector_settings(settings, sockets))},
         },
-        {"kv_connector": "NixlConnector", "kv_role": "kv_producer", "kv_connector_extra_config": nixl},
+        {
+            "kv_connector": _PROMPT_LENDER,
+            "kv_connector_module_path": _PROMPT_MODULE,
+            "kv_role": "kv_producer",
+            "kv_connector_extra_config": nixl,
+        },
     ]
     return KVTransferConfig(
         kv_connector="MultiConnector", kv_role="kv_both", kv_connector_extra_config={"connectors": connectors}

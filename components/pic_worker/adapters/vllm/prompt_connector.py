@@ -1,14 +1,41 @@
-"""Takes a prefilled prompt over, where the decode worker's prompt is longer than what was prefilled."""
+"""NIXL's connector from prefill to decode, as our workers need it."""
 
+from typing import TYPE_CHECKING
+
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import NixlConnector
 from vllm.v1.request import Request
 
+from pic_worker.adapters.vllm.thread_niceness import new_threads_give_way
 
-class PromptConnector(NixlConnector):
-    """NIXL's connector takes all of a request's prompt from the prefill worker.
+if TYPE_CHECKING:
+    from vllm.v1.kv_cache_interface import KVCacheConfig
 
-    Here the prompt goes on with the answer's first token, which the prefill worker has sampled and the client has
-    already: there is no KV of it, and where a block ends before it, there is no block to take it from.
+THREAD_NICENESS = "thread_niceness"
+"""Key in the connector's own configuration."""
+
+
+class PromptLender(NixlConnector):
+    """Of a prefill worker.
+
+    NIXL's thread for progress polls without a pause, on one whole core for each process. Where cores compute the model
+    it has to give way.
+    """
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
+        config = vllm_config.kv_transfer_config
+        niceness = 0 if config is None else int(config.get_from_extra_config(THREAD_NICENESS, 0))
+        with new_threads_give_way(niceness):
+            super().__init__(vllm_config, role, kv_cache_config)
+
+
+class PromptTaker(PromptLender):
+    """Of a decode worker, where the prompt is longer than what was prefilled.
+
+    NIXL's connector takes all of a request's prompt from the prefill worker. Here the prompt goes on with the answer's
+    first token, which the prefill worker has sampled and the client has already: there is no KV of it, and where a
+    block ends before it, there is no block to take it from.
     """
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
