@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from nebula_protocol.ids import WorkerId
+from pic_worker.adapters.nixl.progress_pace import agents_sleep_when_idle
 from pic_worker.core.page_runs import copy_runs
 from pic_worker.errors import PeerGoneError, StartError
 from pic_worker.transport import PageMemory, SegmentMove
@@ -175,7 +176,8 @@ def _make_agent(name: str) -> "nixl_agent":
     try:
         # Strict: the loop and the threads that read use it at the same time.
         sync = nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
-        return nixl_agent(name, nixl_agent_config(backends=["UCX"], sync_mode=sync))
+        with agents_sleep_when_idle():
+            return nixl_agent(name, nixl_agent_config(backends=["UCX"], sync_mode=sync))
     except Exception as error:  # As above.
         raise StartError(f"NIXL does not start: {error}") from error
 

@@ -5,7 +5,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 
 from nebula_protocol.codec import to_plain
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, ConnectorSettings
-from pic_worker.adapters.vllm.prompt_connector import THREAD_NICENESS
+from pic_worker.adapters.vllm.prompt_connector import SPARES_CORES
 from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.settings import WorkerSettings
 
@@ -62,9 +62,8 @@ def _transfer_config(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu
     """NIXL brings a prompt's KV from prefill to decode; the connector for reuse is beside it on prefill workers."""
     nixl: dict[str, object] = {"kv_lease_duration": round(settings.prompt_hold_s)}
     if not has_gpu:
-        # One thread of UCX's own instead of four, and behind those that compute: it spins, and cores are short here.
-        # At 15 it still gets a few percent of a busy core, or transfers would wait for the end of others' prefill.
-        nixl |= {"num_threads": 0, THREAD_NICENESS: 15}
+        # One thread of UCX's own instead of four, and asleep when idle: cores are what is short here.
+        nixl |= {"num_threads": 0, SPARES_CORES: True}
     if settings.role == "decode":
         return KVTransferConfig(
             kv_connector=_PROMPT_TAKER,

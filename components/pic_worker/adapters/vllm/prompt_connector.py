@@ -1,5 +1,6 @@
 """NIXL's connector from prefill to decode, as our workers need it."""
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from vllm.config import VllmConfig
@@ -7,26 +8,22 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import NixlConnector
 from vllm.v1.request import Request
 
-from pic_worker.adapters.vllm.thread_niceness import new_threads_give_way
+from pic_worker.adapters.nixl.progress_pace import agents_sleep_when_idle
 
 if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-THREAD_NICENESS = "thread_niceness"
-"""Key in the connector's own configuration."""
+SPARES_CORES = "spares_cores"
+"""Key in the connector's own configuration: where cores compute the model, none may be spent on polling."""
 
 
 class PromptLender(NixlConnector):
-    """Of a prefill worker.
-
-    NIXL's thread for progress polls without a pause, on one whole core for each process. Where cores compute the model
-    it has to give way.
-    """
+    """Of a prefill worker."""
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
         config = vllm_config.kv_transfer_config
-        niceness = 0 if config is None else int(config.get_from_extra_config(THREAD_NICENESS, 0))
-        with new_threads_give_way(niceness):
+        spares_cores = config is not None and config.get_from_extra_config(SPARES_CORES, False)
+        with agents_sleep_when_idle() if spares_cores else nullcontext():
             super().__init__(vllm_config, role, kv_cache_config)
 
 
