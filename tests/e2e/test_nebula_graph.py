@@ -54,8 +54,8 @@ def ask_about(graph: RunningGraph, passages: tuple[str, ...], question: str, *an
 def found_tokens(receipt: Json) -> int:
     """Segment hits on what was there before; what helpers compute for the very request is none."""
     made_for_it = (s["end"] - s["start"] for s in receipt["segments"] if s["done"] == Source.COMPUTE_AT)
-    hit_tokens: int = receipt["segment_hit_tokens"]
-    return hit_tokens - sum(made_for_it)
+    num_found: int = receipt["segment_hit_tokens"] - sum(made_for_it)
+    return num_found
 
 
 def ask_at_once(graph: RunningGraph, name: str, on_first_half_sent: Callable[[], None] = lambda: None) -> list[Json]:
