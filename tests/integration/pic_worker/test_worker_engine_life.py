@@ -133,6 +133,8 @@ def test_blocks_of_requests_without_an_order_come_back_too(engine: ConnectedEngi
 
 def test_a_cleared_store_holds_nothing(engine: ConnectedEngine) -> None:
     learn(engine, A, B, C)
+    # The news of the clearing before this test came before that of what was learned.
+    engine.news.clear()
     engine.control(ClearControl())
     while not events_of(engine, StoreCleared):
         engine.run(passage(80, 5))
