@@ -37,6 +37,7 @@ class _Segment:
     is_ready: bool = False
     is_announced: bool = False
     """An event told of it, or of the copy whose place it took."""
+    num_leases: int = 0
 
 
 class HostCatalogue:
@@ -146,10 +147,10 @@ class HostCatalogue:
         return segment is not None and segment.is_ready
 
     def reserve_segment(self, stored: StoredSegment, stored_position: int) -> SegmentReservation | None:
-        """Takes room for a segment; None where it is here or on its way as good or better, or finds no room."""
+        """Takes room for a segment; None where it is here or on its way as good or better, leased, or finds no room."""
         key = stored.key
         present = self._segments.get(key)
-        if present is not None and not present.is_ready:
+        if present is not None and (not present.is_ready or present.num_leases):
             return None
         put = self._store.put_segment(stored)
         self._drop(put.evictions, RemovalReason.CAPACITY)
@@ -167,6 +168,25 @@ class HostCatalogue:
 
     def unpin_segment(self, key: SegmentKey) -> None:
         self._store.unpin_segment(key)
+
+    def is_expected(self, key: SegmentKey) -> bool:
+        """Whether it is here, or will be once a save is confirmed."""
+        return key in self._segments
+
+    def lease_segment(self, key: SegmentKey) -> None:
+        """Pins it against replacement too: it is read apart from the order of saves and loads."""
+        self._store.pin_segment(key)
+        self._segments[key].num_leases += 1
+
+    def end_lease(self, key: SegmentKey) -> None:
+        self._segments[key].num_leases -= 1
+        self._store.unpin_segment(key)
+
+    def drop_segment(self, key: SegmentKey) -> None:
+        """Takes it out unless it is in use."""
+        if self.has_segment(key) and not self._store.is_segment_pinned(key):
+            self._store.remove_segment(key)
+            self._drop_segment(key, RemovalReason.DROPPED)
 
     # ---- saves ----
 

@@ -71,6 +71,9 @@ class PinnedLru(Generic[K]):
         self._idle[key] = size_tokens
         self.idle_tokens += size_tokens
 
+    def is_pinned(self, key: K) -> bool:
+        return key in self._pins
+
     def remove(self, key: K) -> None:
         """Takes out a key that is not pinned."""
         size_tokens = self._idle.pop(key)

@@ -164,6 +164,9 @@ class TwoClassStore:
     def unpin_segment(self, key: SegmentKey) -> None:
         self._segments.unpin(key)
 
+    def is_segment_pinned(self, key: SegmentKey) -> bool:
+        return self._segments.is_pinned(key)
+
     def remove_segment(self, key: SegmentKey) -> None:
         """Takes out a segment that is here and not pinned."""
         self._segments.remove(key)

@@ -1,7 +1,9 @@
 """vLLM's view of Nebula: a KV connector, one object in the scheduler's process and one in each rank."""
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 import torch
@@ -21,6 +23,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
+from pic_worker.adapters.vllm.control_desk import ControlDesk
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, ConnectorSettings
 from pic_worker.adapters.vllm.kv_group_refusals import kv_group_refusals
 from pic_worker.adapters.vllm.news_socket import NewsSocket
@@ -44,13 +47,17 @@ class NebulaConnector(KVConnectorBase_V1):
         settings = _settings(self._kv_transfer_config.kv_connector_extra_config)
         self._scheduler_half: SchedulerHalf | None = None
         self._rank_half: RankHalf | None = None
+        self._desk: ControlDesk | None = None
+        self._lock = threading.Lock()
+        """Held by whoever is in the scheduler half: vLLM's scheduler, or the thread of the control desk."""
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler_half = SchedulerHalf(
                 settings,
                 block_size_tokens=_block_size_tokens(kv_cache_config),
-                news=NewsSocket(settings.news_url, settings.control_url),
+                news=NewsSocket(settings.news_url),
                 clock=time.monotonic,
             )
+            self._desk = ControlDesk(settings.control_url, self._scheduler_half, self._lock)
         else:
             self._rank_half = RankHalf(vllm_config, kv_cache_config, settings)
 
@@ -60,6 +67,9 @@ class NebulaConnector(KVConnectorBase_V1):
         return False
 
     def shutdown(self) -> None:
+        if self._desk is not None:
+            self._desk.close()
+            self._desk = None
         if self._scheduler_half is not None:
             self._scheduler_half.shutdown()
         if self._rank_half is not None:
@@ -73,33 +83,52 @@ class NebulaConnector(KVConnectorBase_V1):
             raise _wrong_role("scheduler")
         return self._scheduler_half
 
+    @property
+    def control_desk(self) -> ControlDesk:
+        if self._desk is None:
+            raise _wrong_role("scheduler")
+        return self._desk
+
+    @contextmanager
+    def _entered(self) -> Iterator[SchedulerHalf]:
+        with self._lock:
+            yield self.scheduler_half
+
     def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
-        self.scheduler_half.bind_block_pool(gpu_block_pool)
+        with self._entered() as half:
+            half.bind_block_pool(gpu_block_pool)
 
     def on_new_request(self, request: Request) -> None:
-        self.scheduler_half.begin_request(request)
+        with self._entered() as half:
+            half.begin_request(request)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        return self.scheduler_half.match(request, num_computed_tokens)
+        with self._entered() as half:
+            return half.match(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
-        self.scheduler_half.allocate(request, blocks.get_block_ids()[0], num_external_tokens)
+        with self._entered() as half:
+            half.allocate(request, blocks.get_block_ids()[0], num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepOrders:
-        return self.scheduler_half.build_orders(scheduler_output)
+        with self._entered() as half:
+            return half.build_orders(scheduler_output)
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         report = connector_output.kv_connector_worker_meta
         # Ranks always report: a step without their word is no step of this connector.
         if isinstance(report, StepReport):
-            self.scheduler_half.finish_step(report)
+            with self._entered() as half:
+                half.finish_step(report)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, object] | None]:
-        self.scheduler_half.end_request(request, block_ids)
+        with self._entered() as half:
+            half.end_request(request, block_ids)
         return False, None
 
     def reset_cache(self) -> bool:
-        self.scheduler_half.reset()
+        with self._entered() as half:
+            half.reset()
         return True
 
     # ---- in a rank ----

@@ -9,7 +9,8 @@ import zmq.asyncio
 
 from nebula_protocol.codec import encode
 from pic_worker.adapters.vllm.block_event_wire import BlockEventBatch, decode_batch
-from pic_worker.adapters.vllm.engine_wire import EngineControl, EngineNews
+from pic_worker.adapters.vllm.catalogue_wire import CatalogueReply, ControlMessage
+from pic_worker.adapters.vllm.engine_wire import EngineNews
 from pic_worker.adapters.vllm.sockets import SocketFolder
 
 log = structlog.get_logger()
@@ -23,10 +24,10 @@ class EngineFeed:
     def __init__(self, sockets: SocketFolder) -> None:
         self._context = zmq.asyncio.Context()
         self._news = self._context.socket(zmq.PULL)
-        self._control = self._context.socket(zmq.PUSH)
+        self._control = self._context.socket(zmq.DEALER)
         self._blocks = self._context.socket(zmq.SUB)
         # No limit: a message lost here is a wrong index at every router.
-        for socket in (self._news, self._blocks):
+        for socket in (self._news, self._control, self._blocks):
             socket.set_hwm(0)
         self._news.bind(sockets.news_url)
         self._control.bind(sockets.control_url)
@@ -56,8 +57,17 @@ class EngineFeed:
             expected = sequence + 1
             yield decode_batch(payload)
 
-    async def control(self, control: EngineControl) -> None:
-        await self._control.send(encode(control))
+    async def control(self, message: ControlMessage) -> None:
+        await self._control.send(encode(message))
+
+    async def replies(self) -> AsyncIterator[CatalogueReply]:
+        """
+        Raises:
+            msgspec.MsgspecError: the connector is of another version.
+        """
+        decoder: msgspec.msgpack.Decoder[CatalogueReply] = msgspec.msgpack.Decoder(CatalogueReply)
+        while True:
+            yield decoder.decode(await self._control.recv())
 
     def close(self) -> None:
         self._context.destroy(linger=0)

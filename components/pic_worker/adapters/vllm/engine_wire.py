@@ -1,7 +1,8 @@
 """What passes between the worker's process and the connector in the engine's process.
 
 A request carries its `PrefillOrder` in `kv_transfer_params[ORDER_KEY]` (as plain data). Back come `EngineNews` over one
-ordered local socket; the other way `EngineControl` over another. Both are MessagePack.
+ordered local socket; the other way `EngineControl` and questions about the store over another, which takes their
+answers back. Both are MessagePack.
 """
 
 from collections.abc import Mapping
@@ -124,7 +125,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     news_url: str
     """ipc:// address; the worker's process binds a PULL socket, the connector connects a PUSH socket."""
     control_url: str
-    """ipc:// address; the worker's process binds a PUSH socket, the connector connects a PULL socket."""
+    """ipc:// address; the worker's process binds a DEALER socket, the connector connects another."""
     store_capacity_tokens: int
     prefix_ratio: float
     page_tokens: int = 16

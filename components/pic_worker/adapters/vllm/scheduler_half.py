@@ -15,14 +15,11 @@ from nebula_protocol.errors import TokenIdsError
 from nebula_protocol.fusion import NO_FUSION, Fusion, legolink
 from pic_worker.adapters.vllm.block_name import block_name
 from pic_worker.adapters.vllm.engine_wire import (
-    ClearControl,
     ConnectorSettings,
-    EngineControl,
     EngineNews,
     PrefillFacts,
     PrefillKind,
     PrefillOrder,
-    SplitControl,
     StepFact,
     read_order,
 )
@@ -44,8 +41,6 @@ _log = structlog.get_logger(__name__)
 
 class News(Protocol):
     def send(self, news: EngineNews) -> None: ...
-
-    def receive(self) -> list[EngineControl]: ...
 
     def close(self) -> None: ...
 
@@ -153,7 +148,6 @@ class SchedulerHalf:
 
     def build_orders(self, output: SchedulerOutput) -> StepOrders:
         """What the ranks do in the step that was planned. From here on the next one is being planned."""
-        self._obey_controls()
         for request_id in list(self._planned):
             self._unplan(request_id)
         work = scheduled_work(output)
@@ -221,6 +215,10 @@ class SchedulerHalf:
         """What is cached anywhere is worth nothing any more."""
         self._mirror.clear()
         self.catalogue.clear()
+        self._tell([], None)
+
+    def tell_events(self) -> None:
+        """The store was changed from outside."""
         self._tell([], None)
 
     def shutdown(self) -> None:
@@ -361,14 +359,6 @@ class SchedulerHalf:
         )
 
     # ---- the worker's process ----
-
-    def _obey_controls(self) -> None:
-        for control in self._news.receive():
-            match control:
-                case SplitControl():
-                    self.catalogue.set_split(control.prefix_ratio)
-                case ClearControl():
-                    self.catalogue.clear()
 
     def _tell(self, over: Sequence[TrackedRequest], step: FinishedStep | None) -> None:
         fact: StepFact | None = None
