@@ -55,6 +55,7 @@ PREFILL_WORKER = ServiceSpec(
     replicas=Replicas(),
     defaults={"role": "prefill", "component": "prefill"},
     inherits=_WORKER,
+    secret_section="data_plane",
     gpus_key="vllm.tensor_parallel",
     metrics_port_key="metrics_port",
 )

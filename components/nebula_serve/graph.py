@@ -55,6 +55,9 @@ class ServiceSpec:
     """Dotted key of this service to the key of the shared section that it takes its value from when nobody sets it."""
     gpus_key: str | None = None
     """Dotted key with the number of GPUs that each process has to itself when it runs the engine vllm."""
+    secret_section: str | None = None
+    """Key of the settings below which `secret_file` names a secret that all processes of the graph share; where nobody
+    sets it, it is the run's own."""
     metrics_port_key: str | None = None
     """Key with the port of a process's own /metrics; a 0 there is replaced by a free port, one for each process."""
 

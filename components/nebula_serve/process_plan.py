@@ -93,8 +93,13 @@ def plan_processes(
     directory: RunDirectory,
     environ: Mapping[str, str],
     gpus: GpuShares = NO_GPUS,
+    *,
+    secret_file: Path | None = None,
 ) -> tuple[ProcessSpec, ...]:
     """The processes of one service, in the order of their numbers.
+
+    Args:
+        secret_file: of the run, for services that share a secret.
 
     Raises:
         GpuMissingError: they need more GPUs than are left.
@@ -110,7 +115,9 @@ def plan_processes(
     }
     processes = []
     for name, metrics_port in zip(names, metrics_ports, strict=True):
-        own = {} if spec.metrics_port_key is None else {spec.metrics_port_key: metrics_port}
+        own = _shared_secret(service, secret_file)
+        if spec.metrics_port_key is not None:
+            own[spec.metrics_port_key] = metrics_port
         settings = service.process_settings(own)
         config_file = directory.config_file(name)
         processes.append(
@@ -140,6 +147,15 @@ def frontend_url(resolved: ResolvedGraph) -> str | None:
         if service.spec.ready is ReadyKind.MODEL_LISTED and isinstance(service.settings, ListenSettings):
             return _local_url(service.settings)
     return None
+
+
+def _shared_secret(service: ResolvedService, secret_file: Path | None) -> dict[str, object]:
+    """The section with the secret's file; nothing where the service wants none, or has one."""
+    key = service.spec.secret_section
+    if key is None or secret_file is None:
+        return {}
+    section = service.settings.model_dump()[key]
+    return {} if section["secret_file"] else {key: {**section, "secret_file": str(secret_file)}}
 
 
 def _metrics_ports(service: ResolvedService) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from nebula_serve.errors import AlreadyRunningError, WorkingDirectoryError
 from nebula_serve.run_info import RUN_DIR, read_run_info, run_info_path
+
+_SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,20 @@ class RunDirectory:
     def discovery_dir(self) -> Path:
         return self.path / "discovery"
 
+    @property
+    def secret_file(self) -> Path:
+        return self.path / "secret"
+
     def make(self) -> None:
         for folder in (self.path / "config", self.path / "ready", self.discovery_dir):
             folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_secret(directory: RunDirectory) -> None:
+    """A fresh one, for nobody else's eyes."""
+    descriptor = os.open(directory.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(_SECRET_BYTES))
 
 
 def graph_run_directory(working_dir: Path, graph_name: str) -> RunDirectory:

@@ -34,6 +34,7 @@ from nebula_serve.run_directory import (
     locked,
     opened,
     service_run_directory,
+    write_secret,
 )
 from nebula_serve.run_info import read_run_info, run_info_path
 from nebula_serve.run_record import RunRecord
@@ -99,6 +100,8 @@ def serve(options: ServeOptions, environ: Mapping[str, str], out: TextIO) -> Non
         console = _console(launch, out)
         _make_model(resolved.common, choice, working_dir, console)
         held.enter_context(opened(launch.directory, working_dir))
+        if options.service_name is None:
+            write_secret(launch.directory)
         _write_config_files(launch)
         asyncio.run(_run(launch, working_dir, console, is_whole_graph=options.service_name is None))
 
@@ -156,12 +159,23 @@ def plan_launch(
         planes = join_planes(environ, running, graph.name)
         stage_names = [[service_name]]
         url = running.url if running else None
+    # A service that joins has the secret of the graph that runs here, if there is one.
+    secret_file = graph_run_directory(working_dir, graph.name).secret_file
+    has_secret = service_name is None or secret_file.exists()
     stages = tuple(
         tuple(
             process
             for service in resolved.services
             if service.spec.name in names
-            for process in plan_processes(service, resolved.common, planes, directory, environ, gpus)
+            for process in plan_processes(
+                service,
+                resolved.common,
+                planes,
+                directory,
+                environ,
+                gpus,
+                secret_file=secret_file if has_secret else None,
+            )
         )
         for names in stage_names
         if names

@@ -1,9 +1,11 @@
 """Settings of the data plane: how segments are copied between workers."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
+
+from nebula_protocol.data_plane import DataPlaneKind
 
 
 class DataPlaneSettings(BaseModel):
@@ -11,10 +13,12 @@ class DataPlaneSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    transport: Literal["off", "tcp", "nixl"] = "off"
-    """What moves the bytes: plain TCP, NIXL, or nothing: then segments stay where they are."""
+    transport: Literal["auto", "off", "tcp", "nixl"] = "auto"
+    """What moves the bytes: plain TCP, NIXL, or nothing: then segments stay where they are. auto: TCP where there is a
+    secret."""
     secret_file: str = ""
-    """File with the deployment's secret, at least 16 bytes: who does not know it gets nothing."""
+    """File with the deployment's secret, at least 16 bytes: who does not know it gets nothing. `dynamo serve` makes one
+    for each run where none is given."""
     host: str = Field(default="127.0.0.1", min_length=1)
     """Address under which other workers reach this one."""
     port: int = Field(default=0, ge=0, le=65535)
@@ -30,11 +34,16 @@ class DataPlaneSettings(BaseModel):
     veto_ratio: float = Field(default=1.5, gt=0, le=1000)
     """A fetch that takes this many times as long as computing, at the speed seen last, is not begun."""
 
-    @model_validator(mode="after")
-    def _require_secret(self) -> Self:
-        if self.transport != "off" and not self.secret_file:
-            raise ValueError(f"transport {self.transport} needs a secret_file")
-        return self
+    @property
+    def kind(self) -> DataPlaneKind | None:
+        """None: turned off."""
+        match self.transport:
+            case "auto":
+                return DataPlaneKind.TCP if self.secret_file else None
+            case "off":
+                return None
+            case _:
+                return DataPlaneKind(self.transport)
 
     @property
     def secret_path(self) -> Path:

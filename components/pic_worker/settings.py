@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 from nebula_protocol.cut_settings import CutSettings
 from nebula_protocol.errors import FusionError
 from nebula_protocol.fusion import Fusion, legolink, parse_fusion
+from pic_worker.data_plane_settings import DataPlaneSettings
 from pic_worker.vllm_settings import VllmSettings
 
 _MODEL_CONFIG = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -103,7 +104,9 @@ class WorkerSettings(BaseModel):
     """In how many pieces, layer by layer, KV is sent to other workers and loaded while steps compute; 1: only as a
     whole, and before."""
     link: LinkSettings = LinkSettings()
-    """Link to other workers."""
+    """Link to other workers. The `vllm` engine tells it of NIXL; of TCP it knows better."""
+    data_plane: DataPlaneSettings = DataPlaneSettings()
+    """How segments are copied between workers; only for the `vllm` engine."""
     sim: SimSettings = SimSettings()
     """Only for the `sim` engine."""
     vllm: VllmSettings = VllmSettings()

@@ -98,20 +98,28 @@ async def start_data_plane(
     catalogue: Catalogue,
     directory: DataDirectory,
     clock: Clock,
+    arrivals: SegmentArrivals | None = None,
 ) -> DataPlane:
     """
+    Args:
+        arrivals: told of what the engine stores; None makes one that nobody tells.
+
     Raises:
         StartError: the secret, the memory, the address or NIXL is missing; or `settings` turn it off.
     """
-    if settings.transport == "off":
+    kind = settings.kind
+    if kind is None:
         raise StartError("the data plane is turned off")
+    if not settings.secret_file:
+        raise StartError(f"the data plane's transport {kind.value} needs a secret_file")
     secret = read_secret(settings.secret_path)
     async with AsyncExitStack() as started:
         memory = MappedPages(shape.arena_paths, shape.page_bytes)
         started.callback(memory.close)
         orderly = OrderlyCatalogue(catalogue)
         started.push_async_callback(orderly.settle)
-        arrivals = SegmentArrivals(clock)
+        if arrivals is None:
+            arrivals = SegmentArrivals(clock)
         segments = SegmentServer(
             catalogue=orderly,
             arrivals=arrivals,
@@ -122,7 +130,7 @@ async def start_data_plane(
         lease_clock = asyncio.create_task(segments.run())
         started.callback(lease_clock.cancel)
         nixl = None
-        if settings.transport == "nixl":
+        if kind is DataPlaneKind.NIXL:
             nixl = NixlPages(identity.worker_id, memory)
             started.callback(nixl.close)
         server = DataServer(
@@ -133,7 +141,7 @@ async def start_data_plane(
             num_pages=memory.num_pages,
             attachment=b"" if nixl is None else nixl.attachment,
         )
-        card = server.start(_card(settings, identity, shape))
+        card = server.start(_card(settings, kind, identity, shape))
         started.push_async_callback(server.close)
         transport: Transport = (
             TcpTransport(card, secret, memory, settings.stall_s)
@@ -169,14 +177,16 @@ def nats_directory(client: Client, namespace: str) -> DataDirectory:
     return NatsDataDirectory(client, namespace)
 
 
-def _card(settings: DataPlaneSettings, identity: WorkerIdentity, shape: StoreShape) -> DataPlaneCard:
+def _card(
+    settings: DataPlaneSettings, kind: DataPlaneKind, identity: WorkerIdentity, shape: StoreShape
+) -> DataPlaneCard:
     geometry = PageGeometry(
         page_tokens=shape.page_tokens, page_bytes=shape.page_bytes, num_ranks=len(shape.arena_paths)
     )
     return DataPlaneCard(
         worker_id=identity.worker_id,
         epoch=identity.epoch,
-        kind=DataPlaneKind(settings.transport),
+        kind=kind,
         host=settings.host,
         port=settings.port,
         domain_id=identity.domain_id,

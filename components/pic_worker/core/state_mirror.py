@@ -14,7 +14,7 @@ from nebula_protocol.events import (
     SegmentStored,
     StoreCleared,
 )
-from nebula_protocol.ids import BlockHash, DomainId, EngineBlockHash, SegmentHash
+from nebula_protocol.ids import BlockHash, DomainId, EngineBlockHash, Origin, SegmentHash
 
 _IN_DEVICE = 1
 _IN_HOST = 2
@@ -115,6 +115,11 @@ class StateMirror:
                 block_hash = self._blocks[block_hash].parent_hash
             listed.update(dict.fromkeys(reversed(chain)))
         return tuple([self._entry(block_hash) for block_hash in listed])
+
+    def origin_of(self, domain_id: DomainId, segment_hash: SegmentHash) -> Origin | None:
+        """Of a segment; None for one that is not there."""
+        entry = self._segments.get((domain_id, segment_hash))
+        return None if entry is None else entry.origin
 
     def segments(self) -> tuple[SegmentEntry, ...]:
         return tuple(self._segments.values())

@@ -143,6 +143,10 @@ class NebulaConnector(KVConnectorBase_V1):
         """Called by the worker class once the KV caches are there, with vLLM's model runner of either generation."""
         self.rank_half.bind_runner(model_runner)
 
+    def arena_facts(self) -> tuple[str, int]:
+        """Path of this rank's part of the store, and bytes of its pages."""
+        return self.rank_half.arena_path, self.rank_half.page_bytes
+
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         self.rank_half.register_kv_caches(kv_caches)
 

@@ -12,6 +12,7 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
+from pic_worker.adapters.data_plane import StoreShape
 from pic_worker.adapters.vllm.engine_args import make_engine_args
 from pic_worker.adapters.vllm.model_facts import ModelFacts, read_model_facts
 from pic_worker.adapters.vllm.sockets import SocketFolder
@@ -87,6 +88,21 @@ class VllmEngine:
 
     async def reset_prefix_cache(self) -> bool:
         return bool(await self.client.reset_prefix_cache())
+
+    async def store_shape(self, page_tokens: int) -> StoreShape:
+        """Where the ranks keep the store.
+
+        Raises:
+            StartError: they have none, or not alike.
+        """
+        found = await self.client.collective_rpc("nebula_arena")
+        arenas = [arena for arena in found if arena is not None]
+        sizes = {page_bytes for _, page_bytes in arenas}
+        if len(arenas) != len(found) or len(sizes) != 1:
+            raise StartError("the ranks of vLLM have no store that others can read")
+        return StoreShape(
+            arena_paths=tuple(path for path, _ in arenas), page_tokens=page_tokens, page_bytes=sizes.pop()
+        )
 
     async def watch(self) -> None:
         """Runs until vLLM's processes have ended.

@@ -8,8 +8,15 @@ import structlog
 from msgspec import structs
 
 from nebula_protocol.card import WorkerCard
-from nebula_protocol.events import HostBlocksRemoved, HostBlocksStored, PicEvent, PicEventData, WorkerPicEvents
-from nebula_protocol.ids import EventId, RequestId
+from nebula_protocol.events import (
+    HostBlocksRemoved,
+    HostBlocksStored,
+    PicEvent,
+    PicEventData,
+    SegmentStored,
+    WorkerPicEvents,
+)
+from nebula_protocol.ids import EventId, Origin, RequestId
 from nebula_protocol.subjects import Topic
 from pic_worker.adapters.vllm.block_event_wire import AllBlocksCleared, BlockEventBatch, block_name
 from pic_worker.adapters.vllm.device_blocks import DeviceBlocks
@@ -17,8 +24,10 @@ from pic_worker.adapters.vllm.engine_feed import EngineFeed
 from pic_worker.adapters.vllm.engine_wire import EngineNews, PrefillFacts, SplitControl
 from pic_worker.core.event_log import EventLog, StateSnapshot
 from pic_worker.core.state_mirror import StateMirror
+from pic_worker.core.store_entry import SegmentKey
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.ports import BlockEvents, SegmentEvents
+from pic_worker.segment_arrivals import SegmentArrivals
 
 log = structlog.get_logger()
 
@@ -35,6 +44,7 @@ class EngineEvents:
         device_blocks: DeviceBlocks,
         block_events: BlockEvents,
         metrics: WorkerMetrics,
+        arrivals: SegmentArrivals,
     ) -> None:
         self._feed = feed
         self._mirror = mirror
@@ -42,6 +52,7 @@ class EngineEvents:
         self._device_blocks = device_blocks
         self._block_events = block_events
         self._metrics = metrics
+        self._arrivals = arrivals
         self._expected: dict[RequestId, asyncio.Future[PrefillFacts]] = {}
         self._outbox: asyncio.Queue[tuple[PicEvent, ...]] = asyncio.Queue()
         self._batches: AsyncIterator[BlockEventBatch | None] = feed.block_events()
@@ -85,6 +96,8 @@ class EngineEvents:
             named = _with_names(data)
             self._mirror.apply(named)
             self._log.record_pic(named)
+            if isinstance(data, SegmentStored):
+                self._arrivals.stored(SegmentKey(data.domain_id, data.segment_hash))
         # Before the facts, so that a receipt's last event numbers hold these events.
         self._publish()
         for facts in news.finished:
@@ -129,6 +142,10 @@ class EngineEvents:
 
     def last_event_ids(self) -> dict[Topic, EventId]:
         return self._log.last_event_ids()
+
+    def origin_of(self, key: SegmentKey) -> Origin | None:
+        """Of a segment in the store, as far as it is told; None for one that is not there."""
+        return self._mirror.origin_of(key.domain_id, key.segment_hash)
 
     def state(self) -> StateSnapshot:
         """All that both tiers hold, as far as it is told."""

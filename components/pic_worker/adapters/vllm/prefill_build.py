@@ -16,17 +16,20 @@ from nebula_protocol.hashing import HashArray, hash_blocks
 from nebula_protocol.ids import DpRank, WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.subjects import Topic
 from nebula_protocol.tokens import TokenArray
+from pic_worker.adapters.data_plane import DataPlane, WorkerIdentity, announce, nats_directory, start_data_plane
 from pic_worker.adapters.nats.client import connect_worker
 from pic_worker.adapters.nats.server import NatsServer
 from pic_worker.adapters.prompt_cutting import load_tokenizer, make_cutter
 from pic_worker.adapters.vllm.card import make_card
 from pic_worker.adapters.vllm.device_blocks import DeviceBlocks
 from pic_worker.adapters.vllm.engine import VllmEngine
+from pic_worker.adapters.vllm.engine_catalogue import EngineCatalogue
 from pic_worker.adapters.vllm.engine_events import EngineEvents
 from pic_worker.adapters.vllm.engine_feed import EngineFeed
 from pic_worker.adapters.vllm.prefill_service import PrefillService
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.adapters.vllm.sampled import token_text_of
+from pic_worker.adapters.vllm.segment_intake import SegmentIntake
 from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.adapters.vllm.warm_up import measure_step_cost, run_shortest
 from pic_worker.adapters.vllm.workers import VllmPrefillWorker
@@ -36,6 +39,7 @@ from pic_worker.errors import StartError
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.ports import BlockEvents
 from pic_worker.prompt_cutter import SaltedHasher
+from pic_worker.segment_arrivals import SegmentArrivals
 from pic_worker.settings import WorkerSettings
 
 log = structlog.get_logger()
@@ -65,14 +69,28 @@ async def build_prefill_worker(
         feed = EngineFeed(sockets)
         started.callback(feed.close)
         metrics = WorkerMetrics()
-        events = _make_events(settings, feed, metrics, block_events, hash_salted)
+        arrivals = SegmentArrivals(time.monotonic)
+        events = _make_events(settings, feed, metrics, block_events, hash_salted, arrivals)
         engine = await VllmEngine.start(settings, sockets)
         started.push_async_callback(engine.close)
         card = await _warm_up(settings, worker_id, engine, events)
         cutter = make_cutter(settings, tokenizer, card.domain.domain_id, hash_salted)
-        service = _make_service(settings, card, engine, events, metrics, tokenizer)
-        main_task = asyncio.create_task(_run(card, engine, events, _publisher(client, settings, worker_id)))
+        catalogue = EngineCatalogue(feed)
+        plane = await _start_plane(settings, card, engine, catalogue, client, arrivals)
+        if plane is not None:
+            started.push_async_callback(plane.close)
+        intake = SegmentIntake(
+            card=card,
+            fetcher=None if plane is None else plane.fetcher,
+            arrivals=arrivals,
+            events=events,
+            join_grace_s=settings.data_plane.join_grace_s,
+            clock=time.monotonic,
+        )
+        service = _make_service(settings, card, engine, events, intake, metrics, tokenizer)
+        main_task = asyncio.create_task(_run(card, engine, events, catalogue, _publisher(client, settings, worker_id)))
         started.push_async_callback(_end, main_task)
+        await announce(client, settings.namespace, worker_id, plane)
         server = NatsServer(client, settings.namespace, worker_id, service)
         await server.start()
         started.push_async_callback(server.stop)
@@ -97,6 +115,7 @@ def _make_events(
     metrics: WorkerMetrics,
     block_events: BlockEvents,
     hash_salted: SaltedHasher,
+    arrivals: SegmentArrivals,
 ) -> EngineEvents:
     def hash_lineage(tokens: TokenArray, block_size_tokens: int, lineage: str) -> HashArray:
         return hash_salted(tokens, block_size_tokens, lineage) if lineage else hash_blocks(tokens, block_size_tokens)
@@ -114,6 +133,7 @@ def _make_events(
         ),
         block_events=block_events,
         metrics=metrics,
+        arrivals=arrivals,
     )
 
 
@@ -144,11 +164,38 @@ async def _warm_up(
     )
 
 
+async def _start_plane(
+    settings: WorkerSettings,
+    card: WorkerCard,
+    engine: VllmEngine,
+    catalogue: EngineCatalogue,
+    client: Client,
+    arrivals: SegmentArrivals,
+) -> DataPlane | None:
+    """None where segments stay where they are."""
+    kind = settings.data_plane.kind
+    if kind is None or not settings.pic:
+        return None
+    shape = await engine.store_shape(settings.vllm.page_tokens)
+    plane = await start_data_plane(
+        settings.data_plane,
+        WorkerIdentity(worker_id=card.worker_id, epoch=card.epoch, domain_id=card.domain.domain_id),
+        shape,
+        catalogue=catalogue,
+        directory=nats_directory(client, settings.namespace),
+        clock=time.monotonic,
+        arrivals=arrivals,
+    )
+    log.info("data_plane_started", transport=kind.value, port=plane.card.port, num_ranks=len(shape.arena_paths))
+    return plane
+
+
 def _make_service(
     settings: WorkerSettings,
     card: WorkerCard,
     engine: VllmEngine,
     events: EngineEvents,
+    intake: SegmentIntake,
     metrics: WorkerMetrics,
     tokenizer: Tokenizer,
 ) -> PrefillService:
@@ -158,6 +205,7 @@ def _make_service(
         engine=engine,
         events=events,
         receipts=ReceiptMaker(WorkerWithDpRank(card.worker_id), card.epoch, settings.block_size_tokens),
+        intake=intake,
         metrics=metrics,
         token_text=token_text_of(tokenizer),
         sampling_defaults=engine.sampling_defaults(),
@@ -175,7 +223,10 @@ def _publisher(client: Client, settings: WorkerSettings, worker_id: WorkerId) ->
     )
 
 
-async def _run(card: WorkerCard, engine: VllmEngine, events: EngineEvents, publisher: EventPublisher) -> None:
+async def _run(
+    card: WorkerCard, engine: VllmEngine, events: EngineEvents, catalogue: EngineCatalogue, publisher: EventPublisher
+) -> None:
     async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(catalogue.run())
         tasks.create_task(engine.watch())
         tasks.create_task(events.run(card, publisher))

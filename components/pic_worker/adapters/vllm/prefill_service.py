@@ -34,7 +34,9 @@ from pic_worker.adapters.vllm.priorities import HELPER_PRIORITY, PROMPT_PRIORITY
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.adapters.vllm.sampled import LENGTH, TokenText, read_output
 from pic_worker.adapters.vllm.sampling import sampling_params
+from pic_worker.adapters.vllm.segment_intake import SegmentIntake
 from pic_worker.core.engine_request import EngineRequest, HelperRequest
+from pic_worker.core.store_entry import SegmentKey
 from pic_worker.errors import BadWorkError
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.ports import Clock
@@ -59,6 +61,7 @@ class PrefillService:
         engine: VllmEngine,
         events: EngineEvents,
         receipts: ReceiptMaker,
+        intake: SegmentIntake,
         metrics: WorkerMetrics,
         token_text: TokenText,
         sampling_defaults: Mapping[str, object],
@@ -69,6 +72,7 @@ class PrefillService:
         self._engine = engine
         self._events = events
         self._receipts = receipts
+        self._intake = intake
         self._metrics = metrics
         self._token_text = token_text
         self._sampling_defaults = sampling_defaults
@@ -90,12 +94,13 @@ class PrefillService:
         params.extra_args = {"kv_transfer_params": self._transfer_params(request)}
         self._begin(request.request_id)
         try:
-            output, facts = await self._compute(request, params)
+            async with self._intake.prepared(request) as intake:
+                output, facts = await self._compute(request, params)
         finally:
             self._running.discard(request.request_id)
         now_s = self._clock()
         receipt = self._receipts.prompt_receipt(
-            request, facts, total_s=now_s - started_s, last_event_ids=self._events.last_event_ids()
+            request, facts, total_s=now_s - started_s, last_event_ids=self._events.last_event_ids(), intake=intake
         )
         self._metrics.observe_receipt(receipt, is_helper=False)
         first = read_output(output, self._token_text)
@@ -115,7 +120,8 @@ class PrefillService:
         return Prefilled(first, handover)
 
     async def help(self, request: HelperRequest) -> None:
-        """Segments computed alone, each by a request of its own; they run beside each other.
+        """Segments computed alone, each by a request of its own; they run beside each other. Those that are here or
+        coming are left out.
 
         Raises:
             BadWorkError: as for `prefill`.
@@ -124,7 +130,9 @@ class PrefillService:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for index, (segment_hash, tokens) in enumerate(_segments_of(request)):
-                    tasks.create_task(self._compute_alone(request, index, segment_hash, tokens))
+                    # Whoever waits for it finds it here, or coming: one computation is enough.
+                    if not self._intake.is_coming(SegmentKey(request.domain_id, segment_hash)):
+                        tasks.create_task(self._compute_alone(request, index, segment_hash, tokens))
         except* BadWorkError as group:
             raise BadWorkError(str(group.exceptions[0])) from group
         finally:
@@ -194,14 +202,19 @@ class PrefillService:
         )
         params = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
         params.extra_args = {"kv_transfer_params": {ORDER_KEY: to_plain(order)}}
-        await self._run(request_id, tokens, params, salt=lineage, priority=HELPER_PRIORITY)
+        key = SegmentKey(request.domain_id, segment_hash)
+        with self._intake.producing((key,)), self._events.expect_facts(request_id) as expected:
+            await self._run(request_id, tokens, params, salt=lineage, priority=HELPER_PRIORITY)
+            # Behind the news that the segment is stored.
+            if self._settings.pic:
+                await asyncio.wait((expected,), timeout=_FACTS_LIMIT_S)
 
     # ---- what others ask ----
 
     async def answer_peer(self, request: PeerRequest) -> PeerReply:
         match request:
             case FetchRequest():
-                # Segments of this engine stay where they are; its card tells routers so.
+                # Segments of this engine go another way, over the data plane.
                 missing = tuple(
                     FetchedSegment(segment_hash=wanted.segment_hash, token_bytes=None) for wanted in request.segments
                 )

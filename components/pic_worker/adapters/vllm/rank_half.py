@@ -64,6 +64,10 @@ class RankHalf:
         """By which another process of the same user can map this rank's part of the store."""
         return self._bound.arena.path
 
+    @property
+    def page_bytes(self) -> int:
+        return self._bound.arena.shape.num_bytes
+
     @torch.inference_mode()
     def save_blocks(self, orders: StepOrders) -> None:
         """Before anything of this step is written."""

@@ -7,8 +7,11 @@ from nebula_protocol.plan import SegmentPlan, Source
 from nebula_protocol.receipt import FallbackReason, Receipt, SegmentOutcome, StepWork, Timing
 from nebula_protocol.subjects import Topic
 from pic_worker.adapters.vllm.engine_wire import PrefillFacts, SegmentFact
+from pic_worker.adapters.vllm.segment_intake import NO_INTAKE, Intake
 from pic_worker.core.compute_work import Run, runs_between
 from pic_worker.core.engine_request import EngineRequest
+from pic_worker.core.store_entry import SegmentKey
+from pic_worker.segment_flight import Brought, SegmentResult
 
 _PLANNED_HITS = frozenset((Source.LOCAL, Source.FETCH, Source.JOIN))
 _INVALID = frozenset((FallbackReason.NOT_THERE, FallbackReason.TOKENS_DIFFER, FallbackReason.SOURCE_GONE))
@@ -27,17 +30,25 @@ class ReceiptMaker:
         *,
         total_s: float,
         last_event_ids: dict[Topic, EventId],
+        intake: Intake = NO_INTAKE,
     ) -> Receipt:
         """What was really done for a prompt.
 
         Args:
             total_s: From when this process had the request until it had the first token.
+            intake: What came from elsewhere before.
         """
         outcomes = tuple(
-            self._outcome(request, plan, fact) for plan, fact in zip(request.segments, facts.segments, strict=True)
+            self._outcome(request, plan, fact, intake.results.get(SegmentKey(request.domain_id, plan.segment_hash)))
+            for plan, fact in zip(request.segments, facts.segments, strict=True)
         )
         prefix_tokens = facts.device_prefix_tokens + facts.host_prefix_tokens
         hit_tokens = sum(fact.loaded_tokens for fact in facts.segments)
+        fetched_tokens = sum(
+            fact.loaded_tokens
+            for plan, outcome, fact in zip(request.segments, outcomes, facts.segments, strict=True)
+            if outcome.done is not Source.LOCAL and plan.from_worker != self.worker
+        )
         return Receipt(
             request_id=request.request_id,
             worker=self.worker,
@@ -45,13 +56,13 @@ class ReceiptMaker:
             prompt_tokens=facts.prompt_tokens,
             prefix_hit_tokens=prefix_tokens,
             segment_hit_tokens=hit_tokens,
-            local_hit_tokens=hit_tokens,
-            fetched_hit_tokens=0,
+            local_hit_tokens=hit_tokens - fetched_tokens,
+            fetched_hit_tokens=fetched_tokens,
             recomputed_tokens=sum(fact.recomputed_tokens for fact in facts.segments),
             computed_tokens=facts.prompt_tokens - prefix_tokens - hit_tokens,
             invalid_hit_tokens=self._invalid_hit_tokens(request, facts, outcomes, prefix_tokens),
             segments=outcomes,
-            timing=_timing(facts, total_s),
+            timing=_timing(facts, total_s, intake.wait_s),
             work=StepWork(
                 computed_tokens=facts.computed_tokens,
                 attention_pairs=facts.attention_pairs,
@@ -85,9 +96,13 @@ class ReceiptMaker:
                 invalid += max(0, outcome.end - max(outcome.start, behind))
         return invalid
 
-    def _outcome(self, request: EngineRequest, plan: SegmentPlan, fact: SegmentFact) -> SegmentOutcome:
+    def _outcome(
+        self, request: EngineRequest, plan: SegmentPlan, fact: SegmentFact, result: SegmentResult | None
+    ) -> SegmentOutcome:
         is_there = fact.loaded_tokens > 0 or fact.prefix_tokens >= plan.end - plan.start
         done = Source.LOCAL if is_there else Source.COMPUTE
+        if fact.loaded_tokens and isinstance(result, Brought):
+            done = result.done
         return SegmentOutcome(
             start=plan.start,
             end=plan.end,
@@ -97,21 +112,25 @@ class ReceiptMaker:
             done=done,
             prefix_tokens=fact.prefix_tokens,
             recomputed_tokens=fact.recomputed_tokens,
-            fallback=None if is_there or not request.has_plan else self._fallback(request, plan, fact),
+            fallback=None if is_there or not request.has_plan else self._fallback(request, plan, fact, result),
             origin=fact.origin if fact.loaded_tokens else None,
             stored=fact.is_stored,
         )
 
-    def _fallback(self, request: EngineRequest, plan: SegmentPlan, fact: SegmentFact) -> FallbackReason | None:
+    def _fallback(
+        self, request: EngineRequest, plan: SegmentPlan, fact: SegmentFact, result: SegmentResult | None
+    ) -> FallbackReason | None:
         if plan.source is Source.COMPUTE:
             return None
         if request.domain_differs:
             return FallbackReason.DOMAIN_DIFFERS
+        if isinstance(result, FallbackReason):
+            return result
         if fact.tokens_differed:
             return FallbackReason.TOKENS_DIFFER
         if not fact.was_absent:
             return FallbackReason.VETO
-        # This engine brings nothing from other workers.
+        # Where nothing came of it, nothing can be brought from other workers.
         return FallbackReason.NOT_THERE if plan.from_worker in (None, self.worker) else FallbackReason.SOURCE_GONE
 
 
@@ -120,6 +139,6 @@ def _loaded(fact: SegmentFact, start: int, end: int) -> Run:
     return Run(max(first, start), min(first + fact.loaded_tokens, end))
 
 
-def _timing(facts: PrefillFacts, total_s: float) -> Timing:
-    queue_s = min(facts.queued_s, total_s)
-    return Timing(queue_s=queue_s, wait_s=0.0, compute_s=total_s - queue_s, total_s=total_s)
+def _timing(facts: PrefillFacts, total_s: float, wait_s: float) -> Timing:
+    queue_s = min(facts.queued_s, total_s - wait_s)
+    return Timing(queue_s=queue_s, wait_s=wait_s, compute_s=total_s - wait_s - queue_s, total_s=total_s)
