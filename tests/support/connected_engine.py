@@ -261,7 +261,7 @@ def connected_engine(folder: Path, *, tensor_parallel: int = 1, **engine_args: A
             page_tokens=PAGE_TOKENS,
             max_recomputed_tokens_per_step=MAX_RECOMPUTED_TOKENS,
         )
-        news, control = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+        news, control = context.socket(zmq.PULL), context.socket(zmq.DEALER)
         news.bind(settings.news_url)
         control.bind(settings.control_url)
         arguments: dict[str, Any] = {

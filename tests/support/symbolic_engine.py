@@ -25,7 +25,6 @@ from pic_worker.adapters.vllm.connector import NebulaConnector
 from pic_worker.adapters.vllm.engine_wire import (
     ORDER_KEY,
     ConnectorSettings,
-    EngineControl,
     EngineNews,
     PrefillFacts,
     PrefillOrder,
@@ -44,18 +43,13 @@ STORE_TOKENS = 120
 
 
 class Bulletin:
-    """Stands for the sockets to the worker's process."""
+    """Stands for the socket to the worker's process."""
 
     def __init__(self) -> None:
         self.news: list[EngineNews] = []
-        self.controls: list[EngineControl] = []
 
     def send(self, news: EngineNews) -> None:
         self.news.append(news)
-
-    def receive(self) -> list[EngineControl]:
-        controls, self.controls = self.controls, []
-        return controls
 
     def close(self) -> None:
         pass
@@ -80,6 +74,9 @@ class SymbolicEngine:
         connector = self.scheduler.connector
         assert isinstance(connector, NebulaConnector)
         self.half = connector.scheduler_half
+        self.desk = connector.control_desk
+        """Obeys the tests in their own thread: they are to be the same each time."""
+        self.desk.close()
         self.half._news.close()
         self.half._news = self.bulletin
         self.ranks = SymbolicRanks(block_size_tokens=BLOCK_TOKENS, page_tokens=PAGE_TOKENS)

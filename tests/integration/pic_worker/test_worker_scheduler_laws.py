@@ -134,7 +134,7 @@ def play(engine: SymbolicEngine, moves: Sequence[Move]) -> list[Ask]:
                 if len(names) >= -move:
                     engine.abort(names[move])
             case SplitControl() | ClearControl():
-                engine.bulletin.controls.append(move)
+                engine.desk.obey(move)
     engine.drain()
     return [ask for ask in asked if ask.has_order]
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
+from nebula_protocol.data_plane import DataPlaneKind
 from pic_worker.adapters.data_plane import read_secret
 from pic_worker.adapters.mapped_pages import MappedPages
 from pic_worker.core.arena_ids import Page
@@ -12,13 +12,14 @@ from pic_worker.data_plane_settings import DataPlaneSettings
 from pic_worker.errors import StartError
 
 
-def test_it_is_off_unless_it_is_turned_on() -> None:
-    assert DataPlaneSettings().transport == "off"
+def test_without_a_secret_it_is_off() -> None:
+    assert DataPlaneSettings().kind is None
 
 
-def test_a_transport_without_a_secret_is_refused() -> None:
-    with pytest.raises(ValidationError, match="secret_file"):
-        DataPlaneSettings(transport="tcp")
+def test_with_a_secret_it_is_tcp_unless_it_is_said_otherwise() -> None:
+    assert DataPlaneSettings(secret_file="secret").kind is DataPlaneKind.TCP
+    assert DataPlaneSettings(secret_file="secret", transport="nixl").kind is DataPlaneKind.NIXL
+    assert DataPlaneSettings(secret_file="secret", transport="off").kind is None
 
 
 def test_a_secret_that_is_missing_or_short_is_refused(tmp_path: Path) -> None:

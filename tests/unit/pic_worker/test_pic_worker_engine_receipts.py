@@ -10,6 +10,9 @@ from nebula_protocol.receipt import FallbackReason, Receipt
 from pic_worker.adapters.vllm.engine_wire import PrefillFacts, SegmentFact
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.core.engine_request import EngineRequest
+from pic_worker.core.store_entry import SegmentKey
+from pic_worker.segment_intake import Intake
+from pic_worker.segment_flight import Brought
 
 HEAD, FIRST, SECOND, TAIL = passage(0, 10), passage(1, 20), passage(2, 30), passage(3, 5)
 TOKENS = join(HEAD, FIRST, SECOND, TAIL)
@@ -147,3 +150,30 @@ def test_the_work_and_the_names_are_those_of_the_facts() -> None:
     made = receipt(request, facts_of(request, *map(fact_of, request.segments)))
     assert (made.request_id, made.worker, made.epoch) == (RequestId("r"), OWN, 7)
     assert (made.work.computed_tokens, made.work.num_steps, made.work.step_s) == (40, 2, 0.25)
+
+
+def test_what_was_brought_counts_as_fetched_and_its_wait_is_no_queue() -> None:
+    request = plan_of(Source.LOCAL, Source.FETCH)
+    first, second = request.segments
+    intake = Intake({SegmentKey(request.domain_id, second.segment_hash): Brought(Source.FETCH, Origin.ALONE)}, 0.25)
+    facts = facts_of(
+        request,
+        fact_of(first, loaded_tokens=20, origin=Origin.IN_CONTEXT),
+        fact_of(second, loaded_tokens=30, origin=Origin.ALONE),
+    )
+    made = MAKER.prompt_receipt(request, facts, total_s=2.0, last_event_ids={}, intake=intake)
+    assert (made.segment_hit_tokens, made.local_hit_tokens, made.fetched_hit_tokens) == (50, 20, 30)
+    assert [outcome.done for outcome in made.segments] == [Source.LOCAL, Source.FETCH]
+    # 2.0 = 0.5 of queue + 0.25 of waiting + 1.25.
+    assert (made.timing.queue_s, made.timing.wait_s, made.timing.compute_s) == (0.5, 0.25, 1.25)
+
+
+def test_what_did_not_come_says_why() -> None:
+    request = plan_of(Source.LOCAL, Source.FETCH)
+    first, second = request.segments
+    key = SegmentKey(request.domain_id, second.segment_hash)
+    facts = facts_of(request, fact_of(first, loaded_tokens=20), fact_of(second, was_absent=True))
+    for reason, invalid_tokens in ((FallbackReason.LATE, 0), (FallbackReason.SOURCE_GONE, 30)):
+        made = MAKER.prompt_receipt(request, facts, total_s=2.0, last_event_ids={}, intake=Intake({key: reason}))
+        assert (made.segments[1].done, made.segments[1].fallback) == (Source.COMPUTE, reason)
+        assert (made.fetched_hit_tokens, made.invalid_hit_tokens) == (0, invalid_tokens)

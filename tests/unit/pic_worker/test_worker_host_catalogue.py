@@ -208,3 +208,26 @@ def test_clearing_leaves_what_is_in_use() -> None:
 def test_pages_must_divide_blocks() -> None:
     with pytest.raises(ValueError, match="do not divide"):
         HostCatalogue(capacity_tokens=64, page_tokens=3, block_size_tokens=8, prefix_ratio=0.5)
+
+
+def test_a_leased_segment_is_not_replaced_in_its_pages_while_it_is_read() -> None:
+    catalogue = catalogue_of(4)
+    keep(catalogue, "a", 5, Origin.ALONE)
+    catalogue.lease_segment(key("a"))
+    assert catalogue.reserve_segment(segment("a", 5), 30) is None
+    catalogue.end_lease(key("a"))
+    assert catalogue.reserve_segment(segment("a", 5), 30) is not None
+
+
+def test_a_dropped_segment_is_withdrawn_unless_it_is_in_use() -> None:
+    catalogue = catalogue_of(4)
+    keep(catalogue, "a", 5)
+    catalogue.take_events()
+    catalogue.pin_segment(key("a"))
+    catalogue.drop_segment(key("a"))
+    assert catalogue.has_segment(key("a"))
+    catalogue.unpin_segment(key("a"))
+    catalogue.drop_segment(key("a"))
+    catalogue.drop_segment(key("a"))
+    assert catalogue.take_events() == (removed_event("a", RemovalReason.DROPPED),)
+    assert catalogue.num_free_pages == 4

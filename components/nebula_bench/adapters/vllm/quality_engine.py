@@ -117,7 +117,7 @@ def open_engine(model: Path, size: EngineSize, dtype: str = _DEFAULT_DTYPE) -> I
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     engine: LLMEngine | None = None
     try:
-        news, control = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+        news, control = context.socket(zmq.PULL), context.socket(zmq.DEALER)
         news.set_hwm(0)
         news.bind(sockets.news_url)
         control.bind(sockets.control_url)

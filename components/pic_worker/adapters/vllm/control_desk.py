@@ -3,6 +3,7 @@
 import os
 import threading
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -25,7 +26,7 @@ from pic_worker.adapters.vllm.catalogue_wire import (
     RoomMade,
 )
 from pic_worker.adapters.vllm.engine_wire import ClearControl, SplitControl
-from pic_worker.adapters.vllm.scheduler_half import SchedulerHalf
+from pic_worker.core.host_catalogue import HostCatalogue
 from pic_worker.host_leases import HostLeases
 
 _log = structlog.get_logger(__name__)
@@ -34,10 +35,19 @@ _LOOK_MS = 1_000
 """How often it looks whether the worker's process is still there."""
 
 
+class StoreOwner(Protocol):
+    """The scheduler half, as far as it is of interest here."""
+
+    @property
+    def catalogue(self) -> HostCatalogue: ...
+
+    def tell_events(self) -> None: ...
+
+
 class ControlDesk:
     """A thread with the control socket. It touches the scheduler half only under the lock, and never waits there."""
 
-    def __init__(self, control_url: str, half: SchedulerHalf, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, control_url: str, half: StoreOwner, lock: AbstractContextManager[object]) -> None:
         self._url = control_url
         self._half = half
         self._lock = lock

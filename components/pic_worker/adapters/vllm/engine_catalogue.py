@@ -88,8 +88,12 @@ class EngineCatalogue:
             raise CatalogueGoneError("the engine's process has ended")
         future: asyncio.Future[CatalogueReply] = asyncio.get_running_loop().create_future()
         self._asked[call.call_id] = future
-        await self._feed.control(call)
-        reply = await future
+        # Not awaited: to an engine that is gone it would never be sent.
+        sending = asyncio.create_task(self._feed.control(call))
+        try:
+            reply = await future
+        finally:
+            sending.cancel()
         if isinstance(reply, wanted):
             return reply
         reason = reply.reason if isinstance(reply, CallFailed) else f"a reply of another kind: {type(reply).__name__}"

@@ -29,7 +29,7 @@ from pic_worker.adapters.vllm.engine_feed import EngineFeed
 from pic_worker.adapters.vllm.prefill_service import PrefillService
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.adapters.vllm.sampled import token_text_of
-from pic_worker.adapters.vllm.segment_intake import SegmentIntake
+from pic_worker.segment_intake import SegmentIntake
 from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.adapters.vllm.warm_up import measure_step_cost, run_shortest
 from pic_worker.adapters.vllm.workers import VllmPrefillWorker
@@ -83,7 +83,7 @@ async def build_prefill_worker(
             card=card,
             fetcher=None if plane is None else plane.fetcher,
             arrivals=arrivals,
-            events=events,
+            known=events,
             join_grace_s=settings.data_plane.join_grace_s,
             clock=time.monotonic,
         )

@@ -7,10 +7,10 @@ from nebula_protocol.plan import SegmentPlan, Source
 from nebula_protocol.receipt import FallbackReason, Receipt, SegmentOutcome, StepWork, Timing
 from nebula_protocol.subjects import Topic
 from pic_worker.adapters.vllm.engine_wire import PrefillFacts, SegmentFact
-from pic_worker.adapters.vllm.segment_intake import NO_INTAKE, Intake
 from pic_worker.core.compute_work import Run, runs_between
 from pic_worker.core.engine_request import EngineRequest
 from pic_worker.core.store_entry import SegmentKey
+from pic_worker.segment_intake import NO_INTAKE, Intake
 from pic_worker.segment_flight import Brought, SegmentResult
 
 _PLANNED_HITS = frozenset((Source.LOCAL, Source.FETCH, Source.JOIN))

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from nebula_protocol.card import WorkerCard
+from nebula_protocol.ids import Origin
 from nebula_protocol.plan import SegmentPlan, Source
 from nebula_protocol.receipt import FallbackReason
 from nebula_protocol.tokens import token_bytes
-from pic_worker.adapters.vllm.engine_events import EngineEvents
 from pic_worker.core.engine_request import EngineRequest
 from pic_worker.core.store_entry import SegmentKey
 from pic_worker.ports import Clock
@@ -22,12 +23,19 @@ _REMOTE = frozenset((Source.FETCH, Source.JOIN, Source.COMPUTE_AT))
 
 @dataclass(frozen=True, slots=True)
 class Intake:
+    """What came of the segments that a prompt was to get from elsewhere."""
+
     results: Mapping[SegmentKey, SegmentResult] = field(default_factory=dict)
-    """Of the segments that were to come from elsewhere."""
     wait_s: float = 0.0
 
 
 NO_INTAKE = Intake()
+
+
+class KnownSegments(Protocol):
+    def origin_of(self, key: SegmentKey) -> Origin | None:
+        """Of a segment in this worker's store; None for one that is not there."""
+        ...
 
 
 class SegmentIntake:
@@ -39,7 +47,7 @@ class SegmentIntake:
         card: WorkerCard,
         fetcher: SegmentFetcher | None,
         arrivals: SegmentArrivals,
-        events: EngineEvents,
+        known: KnownSegments,
         join_grace_s: float,
         clock: Clock,
     ) -> None:
@@ -51,7 +59,7 @@ class SegmentIntake:
         self._card = card
         self._fetcher = fetcher
         self._arrivals = arrivals
-        self._events = events
+        self._known = known
         self._join_grace_s = join_grace_s
         self._clock = clock
 
@@ -92,7 +100,7 @@ class SegmentIntake:
 
     def is_coming(self, key: SegmentKey) -> bool:
         """Whether this worker has it, or is producing it."""
-        return self._events.origin_of(key) is not None or self._arrivals.is_coming(key)
+        return self._known.origin_of(key) is not None or self._arrivals.is_coming(key)
 
     # ----
 
@@ -141,9 +149,9 @@ class SegmentIntake:
 
     async def _join_one(self, key: SegmentKey, wait_s: float) -> SegmentResult:
         # Nothing is awaited between the look and the wait: no news can be missed.
-        if self._events.origin_of(key) is None:
+        if self._known.origin_of(key) is None:
             await self._arrivals.wait(key, wait_s=wait_s, grace_s=self._join_grace_s)
-        origin = self._events.origin_of(key)
+        origin = self._known.origin_of(key)
         return FallbackReason.LATE if origin is None else Brought(Source.JOIN, origin)
 
 

@@ -1,0 +1,239 @@
+"""Two vLLM prefill workers with a tiny model: what one has computed, the other uses without computing it."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from nebula_protocol.annotations import RequestOptions
+from nebula_protocol.domain import tenant_domain
+from nebula_protocol.hashing import HashArray, hash_blocks, hash_segment
+from nebula_protocol.ids import DomainId, RequestId, WorkerId, WorkerWithDpRank
+from nebula_protocol.plan import Estimate, HelperTask, Plan, SegmentPlan, Source
+from nebula_protocol.receipt import FallbackReason, Receipt
+from nebula_protocol.tokens import TokenArray, as_token_array
+from nebula_serve.sim_model.model_folder import packaged_folder
+from pic_worker.adapters.engines import build_prefill
+from pic_worker.core.effects import DeviceEvent
+from pic_worker.ports import PrefillWorker
+from pic_worker.settings import WorkerSettings
+from pic_worker.work import Prefilled, WorkRequest
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(600),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+A, B = WorkerId(11), WorkerId(12)
+BLOCK = 32
+SYSTEM, PASSAGE, QUESTION = 40, 200, 23
+WAIT_BUDGET_S = 60.0
+NOTHING = RequestOptions()
+
+
+class NoBlockEvents:
+    def publish(self, event: DeviceEvent) -> None:
+        pass
+
+
+def salted(tokens: TokenArray, block_size_tokens: int, lineage: str) -> HashArray:
+    # Nobody routes by these names here.
+    return hash_blocks(tokens, block_size_tokens)
+
+
+class Pair:
+    """Workers by id."""
+
+    def __init__(self, nats_url: str, folder: Path, model: Path) -> None:
+        self._nats_url = nats_url
+        secret = folder / "secret"
+        secret.write_text(secrets.token_hex(16))
+        self._settings = WorkerSettings.model_validate(
+            {
+                "engine": "vllm",
+                "namespace": uuid4().hex,
+                "model_path": str(model),
+                "model_name": "tiny",
+                "block_size_tokens": BLOCK,
+                "context_tokens": 2048,
+                "device_capacity_tokens": 8192,
+                "store_capacity_tokens": 4096,
+                "max_step_tokens": 512,
+                "max_running": 8,
+                "cut": {"content_chunks": False},
+                "vllm": {"cpu_threads": 1, "enforce_eager": True},
+                "data_plane": {"secret_file": str(secret)},
+            }
+        )
+        self.workers: dict[WorkerId, PrefillWorker] = {}
+        self._numbers = count()
+
+    async def start(self, worker_id: WorkerId) -> None:
+        self.workers[worker_id] = await build_prefill(
+            self._settings, worker_id, self._nats_url, block_events=NoBlockEvents(), hash_salted=salted
+        )
+
+    async def stop(self, worker_id: WorkerId) -> None:
+        await self.workers.pop(worker_id).close()
+
+    async def ask(
+        self,
+        worker_id: WorkerId,
+        passages: tuple[str, str],
+        source: Source,
+        from_worker: WorkerId | None = None,
+        *,
+        question: str = "what",
+        options: RequestOptions = NOTHING,
+        keep: bool = True,
+    ) -> Prefilled:
+        tokens = prompt_of(passages, question)
+        request_id = RequestId(f"request-{next(self._numbers)}")
+        origin = None if from_worker is None else WorkerWithDpRank(from_worker)
+        segments = tuple(
+            SegmentPlan(
+                start=start,
+                end=start + PASSAGE,
+                segment_hash=hash_segment(tokens[start : start + PASSAGE]),
+                source=source,
+                from_worker=origin,
+                keep=keep,
+            )
+            for start in (SYSTEM, SYSTEM + PASSAGE)
+        )
+        plan = Plan(
+            request_id=request_id,
+            domain_id=tenant_domain(self.domain_id(), options.cache_salt),
+            target=WorkerWithDpRank(worker_id),
+            segments=segments,
+            prefix_hit_tokens=0,
+            wait_budget_s=WAIT_BUDGET_S,
+            estimate=Estimate(free_in_s=0.0, arrive_in_s=0.0, compute_s=0.0, completion_s=0.0),
+            hands_over=False,
+        )
+        work = WorkRequest(tokens, 1, options, plan, None, BODY)
+        return await self.workers[worker_id].prefill(request_id, work)
+
+    async def help(self, worker_id: WorkerId, passages: tuple[str, ...]) -> None:
+        pieces = [passage_of(name, PASSAGE) for name in passages]
+        task = HelperTask(
+            for_request=RequestId("helped"),
+            domain_id=self.domain_id(),
+            segments=tuple((hash_segment(piece), PASSAGE) for piece in pieces),
+        )
+        work = WorkRequest(np.concatenate(pieces), 1, NOTHING, None, task, {})
+        await self.workers[worker_id].help(RequestId(f"help-{next(self._numbers)}"), work)
+
+    def domain_id(self) -> DomainId:
+        from pic_worker.adapters.vllm.workers import VllmPrefillWorker
+
+        worker = self.workers[B]
+        assert isinstance(worker, VllmPrefillWorker)
+        return worker.cutter.domain_id
+
+
+BODY: dict[str, object] = {
+    "sampling_options": {"temperature": 0.0},
+    "output_options": {"logprobs": 5},
+}
+
+
+def passage_of(name: str, num_tokens: int) -> TokenArray:
+    drawn = np.random.default_rng(int.from_bytes(name.encode())).integers(20, 4000, num_tokens)
+    return as_token_array(drawn.tolist())
+
+
+def prompt_of(passages: tuple[str, str], question: str) -> TokenArray:
+    parts = [passage_of(f"system-{question}", SYSTEM), *(passage_of(name, PASSAGE) for name in passages)]
+    return np.concatenate([*parts, passage_of(question, QUESTION)])
+
+
+def sources_of(receipt: Receipt) -> set[Source]:
+    return {segment.done for segment in receipt.segments}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from pic_worker.adapters.vllm.tiny_model import write_tiny_model
+
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), tokenizer_folder=packaged_folder())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(nats_url: str, tmp_path_factory: pytest.TempPathFactory, model: Path) -> AsyncIterator[Pair]:
+    pair = Pair(nats_url, tmp_path_factory.mktemp("pair"), model)
+    try:
+        await pair.start(A)
+        await pair.start(B)
+        yield pair
+    finally:
+        for worker_id in list(pair.workers):
+            await pair.stop(worker_id)
+
+
+async def test_a_passage_computed_on_one_worker_is_used_by_the_other_with_the_same_output(pair: Pair) -> None:
+    await pair.ask(A, ("p1", "p2"), Source.COMPUTE)
+    fetched = await pair.ask(B, ("p2", "p1"), Source.FETCH, A, question="who")
+    local = await pair.ask(A, ("p2", "p1"), Source.LOCAL, question="who")
+    receipt = fetched.handover.receipt
+    assert (receipt.fetched_hit_tokens, receipt.local_hit_tokens) == (2 * PASSAGE, 0)
+    assert sources_of(receipt) == {Source.FETCH}
+    assert receipt.computed_tokens == SYSTEM + QUESTION
+    assert receipt.timing.wait_s > 0
+    assert all(segment.stored for segment in receipt.segments)
+    assert local.handover.receipt.local_hit_tokens == 2 * PASSAGE
+    assert fetched.first.top_tokens
+    assert fetched.first == local.first
+
+
+async def test_a_copy_that_is_not_to_be_kept_goes(pair: Pair) -> None:
+    await pair.ask(A, ("k1", "k2"), Source.COMPUTE)
+    fetched = await pair.ask(B, ("k2", "k1"), Source.FETCH, A, keep=False)
+    assert fetched.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+    again = await pair.ask(B, ("k1", "k2"), Source.LOCAL, question="where")
+    assert {segment.fallback for segment in again.handover.receipt.segments} == {FallbackReason.NOT_THERE}
+
+
+async def test_two_requests_that_miss_the_same_segment_cost_one_computation(pair: Pair) -> None:
+    first, second = await asyncio.gather(
+        pair.ask(A, ("j1", "j2"), Source.COMPUTE), pair.ask(B, ("j1", "j2"), Source.JOIN, A, question="who")
+    )
+    assert first.handover.receipt.computed_tokens == SYSTEM + 2 * PASSAGE + QUESTION
+    assert sources_of(second.handover.receipt) == {Source.JOIN}
+    assert second.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+
+
+async def test_segments_that_a_helper_computes_alone_are_fetched(pair: Pair) -> None:
+    helping = asyncio.create_task(pair.help(A, ("h1", "h2")))
+    prefilled = await pair.ask(B, ("h1", "h2"), Source.COMPUTE_AT, A)
+    await helping
+    receipt = prefilled.handover.receipt
+    assert sources_of(receipt) == {Source.COMPUTE_AT}
+    assert {segment.origin for segment in receipt.segments} == {"alone"}
+
+
+async def test_tenants_do_not_share(pair: Pair) -> None:
+    await pair.ask(A, ("t1", "t2"), Source.COMPUTE, options=RequestOptions(cache_salt="mine"))
+    for options in (NOTHING, RequestOptions(cache_salt="yours")):
+        theirs = await pair.ask(B, ("t2", "t1"), Source.FETCH, A, options=options)
+        assert {segment.fallback for segment in theirs.handover.receipt.segments} == {FallbackReason.NOT_THERE}
+    mine = await pair.ask(B, ("t2", "t1"), Source.FETCH, A, options=RequestOptions(cache_salt="mine"), question="who")
+    assert mine.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+
+
+async def test_a_source_that_is_gone_costs_time_but_not_the_answer(pair: Pair) -> None:
+    await pair.ask(A, ("d1", "d2"), Source.COMPUTE)
+    await pair.stop(A)
+    lost = await pair.ask(B, ("d2", "d1"), Source.FETCH, A)
+    receipt = lost.handover.receipt
+    assert receipt.computed_tokens == SYSTEM + 2 * PASSAGE + QUESTION
+    assert {segment.fallback for segment in receipt.segments} == {FallbackReason.SOURCE_GONE}
+    await pair.start(A)
