@@ -17,7 +17,7 @@ from nebula_serve.planes import Planes
 from nebula_serve.process_plan import ProcessSpec, frontend_url, plan_processes, python_module
 from nebula_serve.readiness import ModelListedProbe, NatsGreetingProbe, ReadyFileProbe
 from nebula_serve.resolve import ResolvedGraph, ResolvedService
-from nebula_serve.run_directory import RunDirectory
+from nebula_serve.run_directory import RunDirectory, write_secret
 from nebula_serve.schema import section_model
 from nebula_serve.shared_settings import CommonSettings
 
@@ -151,6 +151,47 @@ def test_what_needs_no_gpu_takes_none() -> None:
 def test_a_key_that_holds_no_number_of_gpus_is_a_fault_of_the_graph() -> None:
     with pytest.raises(TypeError, match=r"Worker\.engine\.colour holds no number"):
         shown_gpus(resolved(replace(GPU_WORKER, gpus_key="engine.colour")), "vllm", GpuShares("0"))
+
+
+class Plane(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    transport: str = "auto"
+    secret_file: str = ""
+
+
+class PlaneSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    plane: Plane = Plane()
+
+
+PLANE_WORKER = replace(
+    WORKER, settings_model=PlaneSettings, metrics_port_key=None, replicas=Replicas(), secret_section="plane"
+)
+
+
+def planes_of(service: ResolvedService, secret_file: Path | None) -> list[object]:
+    processes = plan_processes(service, CommonSettings(), PLANES, DIRECTORY, {}, secret_file=secret_file)
+    return [json.loads(process.config_json)["plane"] for process in processes]
+
+
+def test_the_processes_of_a_run_share_its_secret_unless_they_have_one() -> None:
+    of_the_run = {"transport": "tcp", "secret_file": "/run/secret"}
+    assert planes_of(resolved(PLANE_WORKER, 2, plane={"transport": "tcp"}), Path("/run/secret")) == [of_the_run] * 2
+    own = {"transport": "auto", "secret_file": "/own"}
+    assert planes_of(resolved(PLANE_WORKER, 1, plane={"secret_file": "/own"}), Path("/run/secret")) == [own]
+    assert planes_of(resolved(PLANE_WORKER, 1), None) == [{"transport": "auto", "secret_file": ""}]
+
+
+def test_a_run_s_secret_is_fresh_and_for_its_user_alone(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        directory = RunDirectory(tmp_path / name)
+        directory.make()
+        write_secret(directory)
+        assert directory.secret_file.stat().st_mode & 0o777 == 0o600
+        found.append(directory.secret_file.read_bytes())
+    assert found[0] != found[1]
+    assert min(map(len, found)) >= 32
 
 
 def test_the_frontend_gets_dynamo_s_flags() -> None:
