@@ -160,7 +160,9 @@ def environment_of(process: ProcessInfo) -> dict[str, str]:
 
 
 def worker_id_of(graph: RunningGraph, process: ProcessInfo) -> WorkerId:
-    return WorkerId(ProcessMetrics(graph.metrics_of(process)).worker_id())
+    worker_id = ProcessMetrics(graph.metrics_of(process)).worker_id()
+    assert worker_id is not None
+    return worker_id
 
 
 def tokens_of(name: str, num_tokens: int) -> list[int]:
