@@ -11,8 +11,8 @@ from pic_worker.adapters.vllm.engine_wire import PrefillFacts, SegmentFact
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.core.engine_request import EngineRequest
 from pic_worker.core.store_entry import SegmentKey
-from pic_worker.segment_intake import Intake
 from pic_worker.segment_flight import Brought
+from pic_worker.segment_intake import Intake
 
 HEAD, FIRST, SECOND, TAIL = passage(0, 10), passage(1, 20), passage(2, 30), passage(3, 5)
 TOKENS = join(HEAD, FIRST, SECOND, TAIL)

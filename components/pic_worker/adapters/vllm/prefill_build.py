@@ -29,7 +29,6 @@ from pic_worker.adapters.vllm.engine_feed import EngineFeed
 from pic_worker.adapters.vllm.prefill_service import PrefillService
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.adapters.vllm.sampled import token_text_of
-from pic_worker.segment_intake import SegmentIntake
 from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.adapters.vllm.warm_up import measure_step_cost, run_shortest
 from pic_worker.adapters.vllm.workers import VllmPrefillWorker
@@ -40,6 +39,7 @@ from pic_worker.metrics import WorkerMetrics
 from pic_worker.ports import BlockEvents
 from pic_worker.prompt_cutter import SaltedHasher
 from pic_worker.segment_arrivals import SegmentArrivals
+from pic_worker.segment_intake import SegmentIntake
 from pic_worker.settings import WorkerSettings
 
 log = structlog.get_logger()

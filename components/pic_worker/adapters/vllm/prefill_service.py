@@ -34,12 +34,12 @@ from pic_worker.adapters.vllm.priorities import HELPER_PRIORITY, PROMPT_PRIORITY
 from pic_worker.adapters.vllm.receipts import ReceiptMaker
 from pic_worker.adapters.vllm.sampled import LENGTH, TokenText, read_output
 from pic_worker.adapters.vllm.sampling import sampling_params
-from pic_worker.segment_intake import SegmentIntake
 from pic_worker.core.engine_request import EngineRequest, HelperRequest
 from pic_worker.core.store_entry import SegmentKey
 from pic_worker.errors import BadWorkError
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.ports import Clock
+from pic_worker.segment_intake import SegmentIntake
 from pic_worker.settings import WorkerSettings
 from pic_worker.state_chunks import chunk_state
 from pic_worker.work import Prefilled

@@ -10,8 +10,8 @@ from pic_worker.adapters.vllm.engine_wire import PrefillFacts, SegmentFact
 from pic_worker.core.compute_work import Run, runs_between
 from pic_worker.core.engine_request import EngineRequest
 from pic_worker.core.store_entry import SegmentKey
-from pic_worker.segment_intake import NO_INTAKE, Intake
 from pic_worker.segment_flight import Brought, SegmentResult
+from pic_worker.segment_intake import NO_INTAKE, Intake
 
 _PLANNED_HITS = frozenset((Source.LOCAL, Source.FETCH, Source.JOIN))
 _INVALID = frozenset((FallbackReason.NOT_THERE, FallbackReason.TOKENS_DIFFER, FallbackReason.SOURCE_GONE))
