@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -175,9 +174,7 @@ def prompt_of(passages: tuple[str, str], question: str) -> list[int]:
     return [token for part in [*parts, tokens_of(question, QUESTION)] for token in part]
 
 
-def plan_of(
-    tokens: list[int], target: WorkerId, source: Source, from_worker: WorkerId, domain_id: DomainId
-) -> Plan:
+def plan_of(tokens: list[int], target: WorkerId, source: Source, from_worker: WorkerId, domain_id: DomainId) -> Plan:
     ids = as_token_array(tokens)
     return Plan(
         request_id=RequestId("by-hand"),
