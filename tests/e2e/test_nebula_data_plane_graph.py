@@ -251,5 +251,7 @@ def test_a_source_that_dies_costs_time_but_not_the_answer(graph: RunningGraph, p
     for process in [worker, *worker.children(recursive=True)]:
         process.kill()
     lost = past.prefill(other, ("d2", "d1"), Source.FETCH, home)
-    assert fallbacks_of(lost.handover.receipt) == {FallbackReason.SOURCE_GONE}
+    # Which of the two depends on whether the loss or the end of the wait is noticed first.
+    assert fallbacks_of(lost.handover.receipt) <= {FallbackReason.SOURCE_GONE, FallbackReason.LATE}
+    assert lost.handover.receipt.fetched_hit_tokens == 0
     assert lost.handover.receipt.segment_hit_tokens == 0
