@@ -1,6 +1,6 @@
 """Measures one prompt under every condition against its full prefill."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nebula_bench.errors import BenchError
@@ -38,15 +38,8 @@ def measure_prompt(prompt: QualityPrompt, engine: QualityEngine, settings: Quali
     shelves = {origin: f"{prompt.seed}/{prompt.number}/{origin}" for origin in Origin}
     engine.run(_lending(prompt, shelves[Origin.ALONE], shelves[Origin.IN_CONTEXT]))
     conditions = conditions_of(settings, prompt.number)
-    truth, *answers = engine.run(
-        [
-            _asking(prompt, settings, Mode.EXACT),
-            *(
-                _asking(prompt, settings, Mode.REUSE, shelves[condition.origin], condition.fusion)
-                for condition in conditions
-            ),
-        ]
-    )
+    truth = _answer_alone(engine, _asking(prompt, settings, Mode.EXACT))
+    answers = _answers(prompt, conditions, shelves, engine, settings)
     return PromptOutcome(
         seed=prompt.seed,
         number=prompt.number,
@@ -57,6 +50,32 @@ def measure_prompt(prompt: QualityPrompt, engine: QualityEngine, settings: Quali
             _compare(prompt, condition, truth, answer) for condition, answer in zip(conditions, answers, strict=True)
         ),
     )
+
+
+def _answers(
+    prompt: QualityPrompt,
+    conditions: Sequence[Condition],
+    shelves: Mapping[Origin, str],
+    engine: QualityEngine,
+    settings: QualitySettings,
+) -> Sequence[Answer]:
+    """In the order of the conditions. What must equal full prefill bit for bit runs by itself, as that does: beside
+    others a prompt is computed in other pieces, which round otherwise. The rest shares its steps."""
+
+    def call_of(condition: Condition) -> Call:
+        return _asking(prompt, settings, Mode.REUSE, shelves[condition.origin], condition.fusion)
+
+    shared = [condition for condition in conditions if condition.fusion.method is not FusionMethod.FULL]
+    found = dict(zip(shared, engine.run([call_of(condition) for condition in shared]), strict=True))
+    for condition in conditions:
+        if condition not in found:
+            found[condition] = _answer_alone(engine, call_of(condition))
+    return [found[condition] for condition in conditions]
+
+
+def _answer_alone(engine: QualityEngine, call: Call) -> Answer:
+    (answer,) = engine.run([call])
+    return answer
 
 
 def _lending(prompt: QualityPrompt, alone_shelf: str, in_context_shelf: str) -> Sequence[Call]:
