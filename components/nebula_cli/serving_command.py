@@ -1,29 +1,18 @@
 """`nebula bench serve`: every live figure, on graphs that the command starts and stops itself."""
 
-import asyncio
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import structlog
 import typer
-import uvloop
 
-from nebula_bench.provenance import describe_command, describe_commit, describe_machine
-from nebula_bench.results import Measurement
-from nebula_bench.serving.document import update_document
 from nebula_bench.serving.settings import Part, ServingSettings
-from nebula_cli.bench_progress import BenchProgress
 from nebula_cli.checked_settings import make_settings
-from nebula_cli.results_file import write_measurements
-
-if TYPE_CHECKING:
-    from nebula_bench.serving.benchmark import MeasuredPart
+from nebula_cli.parts_run import run_parts
 
 _DEFAULTS = ServingSettings()
-_MISSED_EXIT_CODE = 1
-_INTERRUPTED_EXIT_CODE = 130
 
 
 def serve(
@@ -73,33 +62,12 @@ def serve(
     from nebula_bench.serving.benchmark import measure_part
 
     _quiet_logs()
-    missed: list[Measurement] = []
-    try:
-        with BenchProgress() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            for chosen in part or tuple(Part):
-                measured = runner.run(measure_part(chosen, settings, progress))
-                missed += _publish(measured, results, docs)
-    except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED_EXIT_CODE) from None
-    for one in missed:
-        bar = "" if one.bar is None else f", not {one.bar.op} {one.bar.value:g}"
-        print(f"nebula: {one.id} is {one.value:g}{bar}", file=sys.stderr)
-    raise typer.Exit(_MISSED_EXIT_CODE if missed else 0)
-
-
-def _publish(measured: "MeasuredPart", results: Path | None, docs: Path | None) -> list[Measurement]:
-    """Prints and writes a part as soon as it is measured; returns what missed its bar."""
-    print(f"## {measured.part}\n\n{measured.markdown}", flush=True)
-    if results is not None:
-        write_measurements(results, measured.measurements)
-    if docs is not None:
-        update_document(docs, {measured.part: f"{measured.markdown}\n{_provenance()}"})
-    return [one for one in measured.measurements if not one.ok]
-
-
-def _provenance() -> str:
-    command = describe_command("nebula", sys.argv[1:])
-    return f"`{command}` at commit {describe_commit(Path(__file__).parent)}, on {describe_machine()}."
+    run_parts(
+        part or tuple(Part),
+        lambda chosen, progress: measure_part(chosen, settings, progress),
+        results=results,
+        docs=docs,
+    )
 
 
 def _quiet_logs() -> None:
