@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import cast
 
-import numpy as np
 import psutil
 import pytest
-import yaml
 from nats.aio.client import Client
 from support import router_dynamo_caller
 from support.json_process import JsonProcess
 from support.running_graph import Json, RunningGraph, receipt_of
+from support.tiny_graph import REQUEST_LIMIT_S, tiny_graph, tiny_model, tokens_of
 
 from nebula_bench.serving.process_metrics import ProcessMetrics
 from nebula_protocol.codec import decode, encode, from_plain, to_plain
@@ -32,48 +31,19 @@ from nebula_protocol.receipt import FallbackReason, Receipt
 from nebula_protocol.subjects import state_subject
 from nebula_protocol.tokens import as_token_array
 from nebula_serve.run_info import ProcessInfo
-from nebula_serve.sim_model.model_folder import packaged_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(480)]
 
 POOL = "nebula_pool"
-BLOCK = 32
 SYSTEM, PASSAGE, QUESTION = 40, 200, 23
-READY_LIMIT_S = 400.0
-REQUEST_LIMIT_S = 120.0
 NUM_ANSWER_TOKENS = 6
-WORKER: Json = {
-    "device_capacity_tokens": 8192,
-    "max_step_tokens": 1024,
-    "max_running": 8,
-    "vllm": {"cpu_threads": 1, "enforce_eager": True},
-}
 
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
-    pytest.importorskip("vllm", reason="vLLM is not installed")
-    from pic_worker.adapters.vllm.tiny_model import write_tiny_model
-
-    folder = tmp_path_factory.mktemp("data-plane-graph")
-    settings: Json = {
-        "Common": {
-            "engine": "vllm",
-            "model_path": str(write_tiny_model(tmp_path_factory.mktemp("tiny"), tokenizer_folder=packaged_folder())),
-            "model_name": "tiny",
-            "context_tokens": 4096,
-            "block_size_tokens": BLOCK,
-        },
-        "PrefillWorker": {**WORKER, "workers": 2, "store_capacity_tokens": 8192},
-        "DecodeWorker": {**WORKER, "workers": 1},
-    }
-    (folder / "graph.yaml").write_text(yaml.safe_dump(settings))
-    graph = RunningGraph(folder, "nebula", "-f", str(folder / "graph.yaml"), request_limit_s=REQUEST_LIMIT_S)
-    try:
-        graph.wait_until_ready(READY_LIMIT_S)
+    folder, model_dir = tmp_path_factory.mktemp("data-plane-graph"), tiny_model(tmp_path_factory.mktemp("tiny"))
+    with tiny_graph(folder, model_dir, device_capacity_tokens=8192) as graph:
         yield graph
-    finally:
-        graph.stop()
 
 
 @dataclass(frozen=True)
@@ -162,11 +132,6 @@ def worker_id_of(graph: RunningGraph, process: ProcessInfo) -> WorkerId:
     worker_id = ProcessMetrics(graph.metrics_of(process)).worker_id()
     assert worker_id is not None
     return worker_id
-
-
-def tokens_of(name: str, num_tokens: int) -> list[int]:
-    drawn: list[int] = np.random.default_rng(int.from_bytes(name.encode())).integers(20, 4000, num_tokens).tolist()
-    return drawn
 
 
 def prompt_of(passages: tuple[str, str], question: str) -> list[int]:

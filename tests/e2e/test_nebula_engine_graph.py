@@ -10,41 +10,27 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 import httpx
-import numpy as np
 import psutil
 import pytest
-import yaml
 from support import offline_answers
 from support.running_graph import Json, RunningGraph, eventually, receipt_of
+from support.tiny_graph import BLOCK, REQUEST_LIMIT_S, tiny_graph, tiny_model, tokens_of
 
 from nebula_bench.serving.process_metrics import ProcessMetrics
 from nebula_serve.run_info import ProcessInfo
-from nebula_serve.sim_model.model_folder import packaged_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(480)]
 
-BLOCK = 32
 NUM_ANSWER_TOKENS = 12
 SYSTEM, PASSAGE = 40, 200
 """Tokens; the passages begin and end inside of blocks."""
 QUESTIONS = {"what": 23, "who": 24, "where": 25, "why": 16, "when": 26, "how": 27}
 """Their tokens. Behind one passage, "why" ends the prompt with its eighth block: 40 + 200 + 16 = 8 * 32."""
-READY_LIMIT_S = 400.0
-REQUEST_LIMIT_S = 120.0
-WORKER: Json = {
-    "device_capacity_tokens": 16_384,
-    "max_step_tokens": 1024,
-    "max_running": 8,
-    "vllm": {"cpu_threads": 1, "enforce_eager": True},
-}
 
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("vllm", reason="vLLM is not installed")
-    from pic_worker.adapters.vllm.tiny_model import write_tiny_model
-
-    return write_tiny_model(tmp_path_factory.mktemp("tiny"), tokenizer_folder=packaged_folder())
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -68,32 +54,8 @@ def graph(
     tmp_path_factory: pytest.TempPathFactory, model_dir: Path, one_node: dict[str, list[int]]
 ) -> Iterator[RunningGraph]:
     """Two prefill workers and one decode worker, started when the engine of `one_node` has gone."""
-    folder = tmp_path_factory.mktemp("engine-graph")
-    settings: Json = {
-        "Common": {
-            "engine": "vllm",
-            "model_path": str(model_dir),
-            "model_name": "tiny",
-            "context_tokens": 4096,
-            "block_size_tokens": BLOCK,
-        },
-        "PrefillWorker": {**WORKER, "workers": 2, "store_capacity_tokens": 8192},
-        "DecodeWorker": {**WORKER, "workers": 1},
-    }
-    (folder / "graph.yaml").write_text(yaml.safe_dump(settings))
-    graph = RunningGraph(folder, "nebula", "-f", str(folder / "graph.yaml"), request_limit_s=REQUEST_LIMIT_S)
-    try:
-        graph.wait_until_ready(READY_LIMIT_S)
+    with tiny_graph(tmp_path_factory.mktemp("engine-graph"), model_dir, device_capacity_tokens=16_384) as graph:
         yield graph
-    finally:
-        graph.stop()
-
-
-def tokens_of(name: str, num_tokens: int) -> list[int]:
-    """Of the tiny model's vocabulary, the same for each name."""
-    seed = int.from_bytes(name.encode())
-    drawn: list[int] = np.random.default_rng(seed).integers(20, 4000, num_tokens).tolist()
-    return drawn
 
 
 def parts_of(passages: Sequence[str], question: str) -> list[list[int]]:
