@@ -98,6 +98,20 @@ def answer_tokens(answer: Json) -> list[int]:
     return [int(token.removeprefix("token_id:")) for token in answer["choices"][0]["logprobs"]["tokens"]]
 
 
+def ask_in_another_order(graph: RunningGraph, passages: Sequence[str], question: str, *annotations: str) -> Json:
+    """The answer to a prompt behind one with the same passages in reverse order, from the worker that has them.
+
+    On a busy machine the router may rightly choose the other worker. Then once more as another tenant, who has nothing.
+    """
+    for number in range(4):
+        tenant = f"nebula.salt={question}-{number}"
+        ask(graph, passages[::-1], "what", tenant)
+        answer = ask(graph, passages, question, tenant, *annotations)
+        if {segment["done"] for segment in passages_in(receipt_of(answer))} == {"local"}:
+            break
+    return answer
+
+
 def passages_in(receipt: Json) -> list[Json]:
     """Without the system prompt, which is a segment too."""
     return [segment for segment in receipt["segments"] if segment["start"] >= SYSTEM]
@@ -173,8 +187,7 @@ def test_the_first_sight_of_passages_is_exact_and_keeps_them(
 
 
 def test_the_same_passages_in_another_order_are_segment_hits(graph: RunningGraph) -> None:
-    ask(graph, ("b1", "b2"), "what")
-    answer = ask(graph, ("b2", "b1"), "who")
+    answer = ask_in_another_order(graph, ("b2", "b1"), "who")
     receipt = receipt_of(answer)
     # The system prompt is a prefix hit up to its last full block; the passages begin behind it.
     assert receipt["segment_hit_tokens"] == 2 * PASSAGE
@@ -199,8 +212,7 @@ def test_an_exact_request_gets_the_answer_of_one_node_whatever_ran_before(
 def test_computing_all_reused_tokens_again_gives_the_answer_of_one_node(
     graph: RunningGraph, one_node: dict[str, list[int]]
 ) -> None:
-    ask(graph, ("f1", "f2"), "what")
-    answer = ask(graph, *PROMPTS["full"], "nebula.fusion=full")
+    answer = ask_in_another_order(graph, *PROMPTS["full"], "nebula.fusion=full")
     receipt = receipt_of(answer)
     assert receipt["segment_hit_tokens"] == receipt["recomputed_tokens"] == 2 * PASSAGE
     assert answer_tokens(answer) == one_node["full"]
