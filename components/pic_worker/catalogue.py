@@ -83,5 +83,5 @@ class Catalogue(Protocol):
         ...
 
     async def drop(self, keys: Sequence[SegmentKey]) -> None:
-        """Takes out those that are not in use: copies that are not to be kept."""
+        """Takes these out, as soon as they are not in use: copies that are not to be kept."""
         ...

@@ -48,6 +48,7 @@ class CatalogueMachine(RuleBasedStateMachine):
         """Pages of every entry that was given some, as far as is known."""
         self.reserved: dict[SaveId, int | SegmentKey] = {}
         self.ready: set[int | SegmentKey] = set()
+        self.leaving: set[SegmentKey] = set()
         self.pins: list[int | SegmentKey] = []
         self.announced = Announced()
 
@@ -64,6 +65,7 @@ class CatalogueMachine(RuleBasedStateMachine):
             assert len(made.pages) == -(-num_tokens // PAGE_TOKENS)
             self.reserved[made.save_id] = key(number)
             self.ready.discard(key(number))
+            self.leaving.discard(key(number))
             self.take(key(number), made.pages)
 
     @rule(chosen=st.lists(numbers, max_size=4, unique=True))
@@ -102,6 +104,12 @@ class CatalogueMachine(RuleBasedStateMachine):
         if found:
             self.catalogue.pin_blocks(found)
             self.pins.append(number)
+
+    @rule(number=numbers)
+    def drop(self, number: int) -> None:
+        self.catalogue.drop_segment(key(number))
+        if key(number) in self.ready:
+            self.leaving.add(key(number))
 
     @rule(data=st.data())
     def unpin(self, data: st.DataObject) -> None:
@@ -148,6 +156,12 @@ class CatalogueMachine(RuleBasedStateMachine):
         pages = [page for owned in self.owned.values() for page in owned]
         assert len(pages) == len(set(pages)) == NUM_PAGES - self.catalogue.num_free_pages
         assert self.catalogue.used_tokens == len(pages) * PAGE_TOKENS <= NUM_PAGES * PAGE_TOKENS
+
+    @invariant()
+    def what_was_dropped_is_here_only_while_it_is_used(self) -> None:
+        self.leaving = {entry for entry in self.leaving if self.is_here(entry)}
+        for entry in self.leaving:
+            assert entry in self.pins
 
     @invariant()
     def what_is_pinned_stays(self) -> None:

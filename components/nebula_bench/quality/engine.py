@@ -37,6 +37,8 @@ class Call:
     fusion: Fusion = NO_FUSION
     num_tokens: int = 1
     """Greedy answer tokens, never fewer."""
+    first_piece_tokens: int | None = None
+    """EXACT, and by itself: compute so many tokens in a step of their own; None: all in one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class _Segment:
     is_announced: bool = False
     """An event told of it, or of the copy whose place it took."""
     num_leases: int = 0
+    is_leaving: bool = False
+    """Goes as soon as nobody uses it."""
 
 
 class HostCatalogue:
@@ -168,6 +170,8 @@ class HostCatalogue:
 
     def unpin_segment(self, key: SegmentKey) -> None:
         self._store.unpin_segment(key)
+        if self._segments[key].is_leaving:
+            self.drop_segment(key)
 
     def is_expected(self, key: SegmentKey) -> bool:
         """Whether it is here, or will be once a save is confirmed."""
@@ -176,17 +180,24 @@ class HostCatalogue:
     def lease_segment(self, key: SegmentKey) -> None:
         """Pins it against replacement too: it is read apart from the order of saves and loads."""
         self._store.pin_segment(key)
-        self._segments[key].num_leases += 1
+        segment = self._segments[key]
+        segment.num_leases += 1
+        # Who holds it now decides anew.
+        segment.is_leaving = False
 
     def end_lease(self, key: SegmentKey) -> None:
         self._segments[key].num_leases -= 1
-        self._store.unpin_segment(key)
+        self.unpin_segment(key)
 
     def drop_segment(self, key: SegmentKey) -> None:
-        """Takes it out unless it is in use."""
-        if self.has_segment(key) and not self._store.is_segment_pinned(key):
-            self._store.remove_segment(key)
-            self._drop_segment(key, RemovalReason.DROPPED)
+        """Takes it out, as soon as it is not in use."""
+        if not self.has_segment(key):
+            return
+        if self._store.is_segment_pinned(key):
+            self._segments[key].is_leaving = True
+            return
+        self._store.remove_segment(key)
+        self._drop_segment(key, RemovalReason.DROPPED)
 
     # ---- saves ----
 

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import numpy as np
@@ -25,6 +26,9 @@ from pic_worker.ports import PrefillWorker
 from pic_worker.settings import WorkerSettings
 from pic_worker.work import Prefilled, WorkRequest
 
+if TYPE_CHECKING:
+    from pic_worker.adapters.vllm.workers import VllmPrefillWorker
+
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(600),
@@ -35,6 +39,7 @@ A, B = WorkerId(11), WorkerId(12)
 BLOCK = 32
 SYSTEM, PASSAGE, QUESTION = 40, 200, 23
 WAIT_BUDGET_S = 60.0
+GONE_BUDGET_S = 10.0
 NOTHING = RequestOptions()
 
 
@@ -131,12 +136,23 @@ class Pair:
         work = WorkRequest(np.concatenate(pieces), 1, NOTHING, None, task, {})
         await self.workers[worker_id].help(RequestId(f"help-{next(self._numbers)}"), work)
 
+    async def until_gone(self, worker_id: WorkerId, passages: tuple[str, ...]) -> None:
+        """Until the worker's store has none of them, as far as it tells."""
+        wanted = {hash_segment(passage_of(name, PASSAGE)) for name in passages}
+        worker = self._vllm(worker_id)
+        async with asyncio.timeout(GONE_BUDGET_S):
+            while wanted & {entry.segment_hash for chunk in worker.service.state_chunks() for entry in chunk.segments}:
+                await asyncio.sleep(0.01)
+
     def domain_id(self) -> DomainId:
+        return self._vllm(B).cutter.domain_id
+
+    def _vllm(self, worker_id: WorkerId) -> "VllmPrefillWorker":
         from pic_worker.adapters.vllm.workers import VllmPrefillWorker
 
-        worker = self.workers[B]
+        worker = self.workers[worker_id]
         assert isinstance(worker, VllmPrefillWorker)
-        return worker.cutter.domain_id
+        return worker
 
 
 BODY: dict[str, object] = {
@@ -198,6 +214,8 @@ async def test_a_copy_that_is_not_to_be_kept_goes(pair: Pair) -> None:
     await pair.ask(A, ("k1", "k2"), Source.COMPUTE)
     fetched = await pair.ask(B, ("k2", "k1"), Source.FETCH, A, keep=False)
     assert fetched.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+    # The answer leaves before the copies do.
+    await pair.until_gone(B, ("k1", "k2"))
     again = await pair.ask(B, ("k1", "k2"), Source.LOCAL, question="where")
     assert {segment.fallback for segment in again.handover.receipt.segments} == {FallbackReason.NOT_THERE}
 

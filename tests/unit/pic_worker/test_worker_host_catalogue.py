@@ -219,15 +219,27 @@ def test_a_leased_segment_is_not_replaced_in_its_pages_while_it_is_read() -> Non
     assert catalogue.reserve_segment(segment("a", 5), 30) is not None
 
 
-def test_a_dropped_segment_is_withdrawn_unless_it_is_in_use() -> None:
+def test_a_dropped_segment_is_withdrawn_when_it_is_no_longer_in_use() -> None:
     catalogue = catalogue_of(4)
     keep(catalogue, "a", 5)
     catalogue.take_events()
     catalogue.pin_segment(key("a"))
+    catalogue.pin_segment(key("a"))
     catalogue.drop_segment(key("a"))
+    catalogue.unpin_segment(key("a"))
     assert catalogue.has_segment(key("a"))
     catalogue.unpin_segment(key("a"))
     catalogue.drop_segment(key("a"))
-    catalogue.drop_segment(key("a"))
     assert catalogue.take_events() == (removed_event("a", RemovalReason.DROPPED),)
     assert catalogue.num_free_pages == 4
+
+
+def test_a_dropped_segment_stays_where_it_was_leased_meanwhile() -> None:
+    catalogue = catalogue_of(4)
+    keep(catalogue, "a", 5)
+    catalogue.pin_segment(key("a"))
+    catalogue.drop_segment(key("a"))
+    catalogue.lease_segment(key("a"))
+    catalogue.unpin_segment(key("a"))
+    catalogue.end_lease(key("a"))
+    assert catalogue.has_segment(key("a"))

@@ -71,12 +71,24 @@ class VllmQualityEngine:
         for name, call in zip(names, calls, strict=True):
             self._submit(name, call)
         tokens: dict[str, tuple[int, ...]] = {}
+        for piece_tokens in (call.first_piece_tokens for call in calls if call.first_piece_tokens is not None):
+            self._compute_first(piece_tokens)
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
                 if isinstance(output, RequestOutput) and output.finished:
                     tokens[output.request_id] = tuple(output.outputs[0].token_ids)
         facts = self._take_facts({name for name, call in zip(names, calls, strict=True) if call.mode is not Mode.EXACT})
         return [_answer(tokens[name], self._logits.pop(name), facts.get(name)) for name in names]
+
+    def _compute_first(self, num_tokens: int) -> None:
+        """A step that is cut short; the engine runs in this process."""
+        scheduler = self._engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
+        budget_tokens = scheduler.max_num_scheduled_tokens
+        scheduler.max_num_scheduled_tokens = num_tokens
+        try:
+            self._engine.step()
+        finally:
+            scheduler.max_num_scheduled_tokens = budget_tokens
 
     def _submit(self, name: str, call: Call) -> None:
         order = None if call.mode is Mode.EXACT else _order(name, call)
