@@ -1,22 +1,17 @@
 """`nebula bench data-plane`: what moving segments between workers costs and brings."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvloop
-from rich.console import Console
 
-from nebula_bench.data_plane.settings import DataPlanePart, ThroughputSettings
-from nebula_bench.results import Measurement
-from nebula_cli.bench_progress import BenchProgress
+from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart, ThroughputSettings
 from nebula_cli.checked_settings import make_settings
-from nebula_cli.errors import CliError
-from nebula_cli.results_file import write_measurements
+from nebula_cli.parts_run import run_parts
+from nebula_cli.quiet_logs import quiet_logs
 
-_DEFAULTS = ThroughputSettings()
-_MISSED_EXIT_CODE = 1
+_DEFAULTS = DataPlaneBenchSettings()
+_THROUGHPUT = "Part throughput"
 
 
 def data_plane(
@@ -24,50 +19,48 @@ def data_plane(
         list[DataPlanePart] | None, typer.Option(help="Only this part; several allowed.", show_default="all")
     ] = None,
     transport: Annotated[
-        list[str] | None, typer.Option(help="tcp or nixl; several allowed.", show_default="tcp, nixl")
+        list[str] | None,
+        typer.Option(help="tcp or nixl; several allowed.", show_default="tcp, nixl", rich_help_panel=_THROUGHPUT),
     ] = None,
-    segments: Annotated[int, typer.Option(help="Segments of one transfer.")] = _DEFAULTS.num_segments,
-    tokens: Annotated[int, typer.Option(help="Tokens of each.")] = _DEFAULTS.segment_tokens,
-    repetitions: Annotated[int, typer.Option(help="Transfers of each kind, in turn.")] = _DEFAULTS.num_repetitions,
+    segments: Annotated[
+        int, typer.Option(help="Segments of one transfer.", rich_help_panel=_THROUGHPUT)
+    ] = _DEFAULTS.throughput.num_segments,
+    tokens: Annotated[
+        int, typer.Option(help="Tokens of each.", rich_help_panel=_THROUGHPUT)
+    ] = _DEFAULTS.throughput.segment_tokens,
+    repetitions: Annotated[
+        int, typer.Option(help="Transfers of each kind, in turn.", rich_help_panel=_THROUGHPUT)
+    ] = _DEFAULTS.throughput.num_repetitions,
     results: Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default=False)] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="Put the tables into this document, between its marks.", show_default=False)
+    ] = None,
+    logs: Annotated[Path | None, typer.Option(help="Keep the graphs' logs in this folder.", show_default=False)] = None,
 ) -> None:
-    """Copy segments between two processes over each transport, in turn with a plain socket copy of as many bytes.
+    """Measure what segments that move between workers cost and bring.
 
-    On loopback. Exit code 1: a bar was missed.
+    throughput: copies between two processes over each transport, in turn with a plain socket copy of as many bytes.
+
+    Exit code 1: a bar was missed.
     """
-    settings = make_settings(
-        ThroughputSettings,
-        transports=tuple(transport) if transport else _DEFAULTS.transports,
-        num_segments=segments,
-        segment_tokens=tokens,
-        num_repetitions=repetitions,
+    settings = DataPlaneBenchSettings(
+        throughput=make_settings(
+            ThroughputSettings,
+            transports=tuple(transport) if transport else _DEFAULTS.throughput.transports,
+            num_segments=segments,
+            segment_tokens=tokens,
+            num_repetitions=repetitions,
+        ),
+        logs=logs,
     )
-    measurements: list[Measurement] = []
-    for chosen in part or tuple(DataPlanePart):
-        match chosen:
-            case DataPlanePart.THROUGHPUT:
-                measurements += _measure_throughput(settings)
-    if results is not None:
-        write_measurements(results, measurements)
-    raise typer.Exit(0 if all(one.ok for one in measurements) else _MISSED_EXIT_CODE)
-
-
-def _measure_throughput(settings: ThroughputSettings) -> tuple[Measurement, ...]:
     # The worker takes long to import; the other commands do not need it.
-    from nebula_bench.data_plane.throughput import measure_throughput, throughput_measurements
-    from pic_worker.errors import StartError
+    from nebula_bench.data_plane.benchmark import measure_part
 
-    with BenchProgress() as progress:
-        progress.begin("transfers", settings.num_repetitions + 1)
-        try:
-            # As workers run.
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                throughputs = runner.run(measure_throughput(settings, progress.advance))
-        except StartError as error:
-            raise CliError(str(error)) from error
-    measurements = throughput_measurements(throughputs)
-    console = Console()
-    for one in measurements:
-        value = f"{one.value:.2f}" if one.unit == "ratio" else f"{one.value / 1e9:.2f} G{one.unit}"
-        console.print(f"{one.id}: {value}{'' if one.ok else '  MISSED'}", highlight=False)
-    return measurements
+    quiet_logs()
+    run_parts(
+        part or tuple(DataPlanePart),
+        lambda chosen, progress: measure_part(chosen, settings, progress),
+        results=results,
+        docs=docs,
+        mark_prefix="data-plane-",
+    )

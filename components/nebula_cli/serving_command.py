@@ -1,16 +1,14 @@
 """`nebula bench serve`: every live figure, on graphs that the command starts and stops itself."""
 
-import logging
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 
 from nebula_bench.serving.settings import Part, ServingSettings
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.parts_run import run_parts
+from nebula_cli.quiet_logs import quiet_logs
 
 _DEFAULTS = ServingSettings()
 
@@ -61,18 +59,10 @@ def serve(
     # Takes long to import; the other commands do not need it.
     from nebula_bench.serving.benchmark import measure_part
 
-    _quiet_logs()
+    quiet_logs()
     run_parts(
         part or tuple(Part),
         lambda chosen, progress: measure_part(chosen, settings, progress),
         results=results,
         docs=docs,
-    )
-
-
-def _quiet_logs() -> None:
-    """Lines of this process's own connections would stand in the middle of the tables."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

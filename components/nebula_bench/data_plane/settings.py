@@ -1,6 +1,7 @@
 """What the data plane's benchmark measures, and how often."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,3 +40,14 @@ class ThroughputSettings(BaseModel):
     def num_bytes(self) -> int:
         """Of one transfer."""
         return self.num_pages * self.page_bytes
+
+
+class DataPlaneBenchSettings(BaseModel):
+    """One field for each part of the benchmark, and what all share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    throughput: ThroughputSettings = ThroughputSettings()
+    """Of part `throughput`."""
+    logs: Path | None = None
+    """Folder for the logs of graphs; without one they go with their working directories."""

@@ -1,0 +1,33 @@
+"""Measures the parts of the data plane's benchmark."""
+
+from nebula_bench.data_plane.measured_part import MeasuredPart
+from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart
+from nebula_bench.data_plane.throughput import measure_throughput, throughput_measurements
+from nebula_bench.data_plane.throughput_report import throughput_markdown
+from nebula_bench.errors import SceneError
+from nebula_bench.serving.progress import Progress
+from pic_worker.errors import StartError
+
+
+async def measure_part(part: DataPlanePart, settings: DataPlaneBenchSettings, progress: Progress) -> MeasuredPart:
+    """
+    Raises:
+        BenchError: what is measured does not start, or fails.
+    """
+    match part:
+        case DataPlanePart.THROUGHPUT:
+            return await _throughput(settings, progress)
+
+
+async def _throughput(settings: DataPlaneBenchSettings, progress: Progress) -> MeasuredPart:
+    # The first of each kind does not count.
+    progress.begin("transfers", settings.throughput.num_repetitions + 1)
+    try:
+        throughputs = await measure_throughput(settings.throughput, progress.advance)
+    except StartError as error:
+        raise SceneError(str(error)) from error
+    return MeasuredPart(
+        DataPlanePart.THROUGHPUT,
+        throughput_markdown(throughputs, settings.throughput),
+        throughput_measurements(throughputs),
+    )
