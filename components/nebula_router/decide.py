@@ -2,9 +2,10 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, takewhile
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from nebula_protocol.lineage import lineage_of
 from nebula_protocol.messages import StateChunk
 from nebula_protocol.plan import HelperTask, Plan, Source
 from nebula_protocol.receipt import Receipt
+from nebula_router.core.accounting_views import EventDrivenView, OptimisticView, PredictedView
 from nebula_router.core.capacity import NO_GHOST_HITS, GhostHits, SplitController
 from nebula_router.core.evidence import Applied
 from nebula_router.core.fleet import Fleet
@@ -35,11 +37,19 @@ from nebula_router.core.worker_profile import WorkerProfile
 from nebula_router.errors import BadRequestError, NoWorkerError
 from nebula_router.ports import BlockHasher
 from nebula_router.request import RoutedRequest
-from nebula_router.settings import RouterSettings
+from nebula_router.settings import Accounting, RouterSettings
 
 _US_PER_S = 1e6
 # Plans that are remembered for telling who computed a segment first.
 _MAX_RECENT_PLANS = 512
+_VIEWS: Mapping[Accounting, type[ClusterView]] = MappingProxyType(
+    {
+        "merged": ClusterView,
+        "events": EventDrivenView,
+        "predicted": PredictedView,
+        "optimistic": OptimisticView,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ class RouterState:
             else None
         )
         """None where the workers' own setting holds."""
-        self.view = ClusterView(
+        self.view = _VIEWS[settings.accounting](
             max_entries=settings.max_index_entries, max_holders=settings.max_workers, ttl_s=settings.ttl_s
         )
 

@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nebula_protocol.cut_settings import CutSettings
 
+Accounting = Literal["merged", "events", "predicted", "optimistic"]
+
 
 class RouterSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -22,6 +24,10 @@ class RouterSettings(BaseModel):
     """Name under which clients ask for the model."""
     ttl_s: float = Field(default=5.0, gt=0, le=600)
     """How long a speculative entry lives past its expected completion while no event confirms it."""
+    accounting: Accounting = "merged"
+    """What the router takes for held: `merged` joins what workers confirm with what the router has just caused. The
+    others are for comparisons: `events` knows only what workers have published; `predicted` also takes what a dispatch
+    will leave as there at once, for `ttl_s`; `optimistic` does that for good and heeds no event."""
     max_index_entries: int = Field(default=2_000_000, ge=1_000)
     """Bound on prefix blocks and segments in the index together; the longest unused go first."""
     max_workers: int = Field(default=256, ge=1, le=4096)

@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 from nebula_bench.cluster.settings import ClusterSettings
 from nebula_bench.errors import CellError
-from nebula_bench.policies.accounting import EventDrivenView, OptimisticView, PredictedView
 from nebula_bench.policies.dynamo_kv import DynamoKvPolicy, DynamoKvPrefixPolicy
 from nebula_bench.policies.nebula import NebulaPolicy, OneOrderPolicy
 from nebula_bench.policies.oracle import OmniscientPolicy, OraclePolicy
@@ -13,27 +12,14 @@ from nebula_bench.policies.policy import Policy
 from nebula_bench.policies.prefix_pool import PrefixPoolOnlyPolicy, PrefixPoolPolicy
 from nebula_bench.policies.round_robin import RoundRobinPolicy
 from nebula_protocol.cutting import CutterConfig
-from nebula_router.core.view import ClusterView
 
 PolicyFactory = Callable[[ClusterSettings, CutterConfig, int], Policy]
 """(cluster, cutter, seed) to a fresh policy."""
 
-# The longest that the router's settings allow: longer than any run.
-_FOR_EVER_S = 600.0
-_PREDICTED_TTL_S = 5.0
 
-
-def _nebula(
-    view: type[ClusterView] | None = None, policy_type: type[NebulaPolicy] = NebulaPolicy, **router: object
-) -> PolicyFactory:
+def _nebula(policy_type: type[NebulaPolicy] = NebulaPolicy, **router: object) -> PolicyFactory:
     def make(cluster: ClusterSettings, cutter: CutterConfig, seed: int) -> Policy:
-        settings = cluster.router.model_copy(update=router)
-        policy = policy_type(settings, cutter)
-        if view is not None:
-            policy.state.view = view(
-                max_entries=settings.max_index_entries, max_holders=settings.max_workers, ttl_s=settings.ttl_s
-            )
-        return policy
+        return policy_type(cluster.router.model_copy(update=router), cutter)
 
     return make
 
@@ -47,11 +33,11 @@ POLICIES: Mapping[str, PolicyFactory] = MappingProxyType(
         "nebula_no_parallel": _nebula(parallel_prefill=False),
         # Other ways to divide the stores.
         "nebula_fixed_split": _nebula(split="fixed"),
-        "nebula_one_lru": _nebula(policy_type=OneOrderPolicy, split="fixed"),
+        "nebula_one_lru": _nebula(OneOrderPolicy, split="fixed"),
         # Other accounting under the same planner.
-        "nebula_optimistic": _nebula(OptimisticView, ttl_s=_FOR_EVER_S),
-        "nebula_event_driven": _nebula(EventDrivenView),
-        "nebula_predicted": _nebula(PredictedView, ttl_s=_PREDICTED_TTL_S),
+        "nebula_optimistic": _nebula(accounting="optimistic"),
+        "nebula_event_driven": _nebula(accounting="events"),
+        "nebula_predicted": _nebula(accounting="predicted"),
         # Baselines.
         "round_robin_pic": lambda cluster, cutter, seed: RoundRobinPolicy(),
         "dynamo_kv": lambda cluster, cutter, seed: DynamoKvPrefixPolicy(seed),

@@ -1,4 +1,4 @@
-"""Nebula's planner on other ways to know who has what."""
+"""Other ways to know who has what than the merged view, under the same planner: for comparisons."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,9 @@ from nebula_router.core.coverage import Coverage
 from nebula_router.core.evidence import Applied
 from nebula_router.core.plan_answer import PlanAnswer
 from nebula_router.core.view import ClusterView
+
+_KEPT_S = 600.0
+"""What an optimistic view entered is gone after this long: only so that a router that runs for days does not grow."""
 
 
 class EventDrivenView(ClusterView):
@@ -69,8 +72,13 @@ class OptimisticView(PredictedView):
     """Entered at dispatch and never corrected: no event is heeded (SGLang's router, Preble, and Dynamo without
     events)."""
 
+    def __init__(self, *, max_entries: int, max_holders: int, ttl_s: float) -> None:
+        """As `ClusterView`; `ttl_s` means nothing here."""
+        super().__init__(max_entries=max_entries, max_holders=max_holders, ttl_s=_KEPT_S)
+
     def needs_state(self) -> frozenset[WorkerId]:
-        return frozenset()
+        """Those alone that cannot be placed on yet: a state corrects, too."""
+        return frozenset(feed.worker_id for feed in self._intake.feeds() if feed.card is None)
 
     def apply_kv_events(self, events: Sequence[WorkerKvEvent], now_s: float) -> Applied:
         return Applied()
