@@ -215,8 +215,10 @@ class RouterState:
     def decide(self, request: RoutedRequest, *, excluded: frozenset[WorkerId], attempt: int, now_s: float) -> Decided:
         """Places a request and records what that will cause.
 
+        The worker that the client chose is the target of the first attempt; later ones go anywhere.
+
         Raises:
-            BadRequestError: a span does not fit the prompt.
+            BadRequestError: a span does not fit the prompt, or the chosen worker cannot take it.
             NoWorkerError: no worker can take the prompt.
         """
         started_s = time.perf_counter()
@@ -225,6 +227,9 @@ class RouterState:
             raise NoWorkerError("no prefill worker is known yet")
         pic = self._pic if request.options.pic is None else request.options.pic
         fusion = request.options.fusion
+        chosen_id = request.worker_id if attempt == 1 else None
+        if chosen_id is not None and all(worker.worker_id != chosen_id for worker in self._fleet.workers):
+            raise BadRequestError(f"there is no prefill worker {chosen_id}")
         domain_id = tenant_domain(self._domain_id, request.options.cache_salt)
         layout = self._cut(request, pic)
         coverage = self.view.coverage(layout, domain_id, self._fleet.workers, now_s)
@@ -239,8 +244,11 @@ class RouterState:
             hands_over=request.remaining_tokens != 1,
             answered_tokens=len(request.generated),
             excluded=frozenset(worker for worker in self._fleet.workers if worker.worker_id in excluded),
+            only_target=chosen_id,
         )
         answer = plan_prefill(question, now_s)
+        if answer is None and chosen_id is not None:
+            raise BadRequestError(f"prefill worker {chosen_id} cannot take this prompt")
         if answer is None:
             raise NoWorkerError("no prefill worker can take this prompt now")
         self._record(layout, answer, now_s)

@@ -6,12 +6,14 @@ from typing import Self, cast
 
 from nebula_protocol.annotations import RequestOptions, parse_annotations
 from nebula_protocol.errors import AnnotationError, TokenIdsError
-from nebula_protocol.ids import RequestId
+from nebula_protocol.ids import RequestId, WorkerId
 from nebula_protocol.tokens import TokenArray, as_token_array
 from nebula_router.errors import BadRequestError
 from nebula_router.ports import JsonObject
 
 _ENGINE_DATA = "engine_data"
+_CHOSEN_WORKER = ("prefill_worker_id", "backend_instance_id")
+"""Keys of `routing`, which the frontend fills from those of `nvext`; the first that is set counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class RoutedRequest:
     options: RequestOptions
     generated: tuple[int, ...] = ()
     wants_engine_data: bool = False
+    worker_id: WorkerId | None = None
+    """The prefill worker that the client chose."""
 
     @classmethod
     def read(cls, body: JsonObject, request_id: RequestId, context_tokens: int) -> Self:
@@ -53,6 +57,7 @@ class RoutedRequest:
             max_tokens=_max_tokens(body),
             options=options,
             wants_engine_data=_ENGINE_DATA in _extra_fields(body),
+            worker_id=_chosen_worker(body),
         )
 
     @property
@@ -101,6 +106,12 @@ def _strings(value: object) -> list[str]:
 def _max_tokens(body: JsonObject) -> int | None:
     value = _mapping(body.get("stop_conditions")).get("max_tokens")
     return value if isinstance(value, int) else None
+
+
+def _chosen_worker(body: JsonObject) -> WorkerId | None:
+    routing = _mapping(body.get("routing"))
+    chosen = (routing.get(key) for key in _CHOSEN_WORKER)
+    return next((WorkerId(worker_id) for worker_id in chosen if isinstance(worker_id, int)), None)
 
 
 def _extra_fields(body: JsonObject) -> list[object]:

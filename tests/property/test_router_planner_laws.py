@@ -153,6 +153,35 @@ def test_an_excluded_worker_is_never_used(case: PlacementCase, worker_id: int) -
     assert used <= {worker(int(card.worker_id)) for card in case.cards}
 
 
+@given(cases(), st.integers(1, 5))
+def test_a_chosen_worker_is_the_target_whatever_the_others_could_do(case: PlacementCase, worker_id: int) -> None:
+    answer = plan_prefill(replace(case, only_target=worker_id).question(), NOW_S)
+    if worker_id > len(case.cards):
+        assert answer is None
+        return
+    assert answer is not None
+    assert answer.plan.target == worker(worker_id)
+    assert [candidate.worker for candidate in answer.candidates] == [worker(worker_id)]
+
+
+@given(cases(PlannerSettings(parallel_prefill=False)))
+def test_choosing_the_worker_that_is_best_anyway_changes_nothing(case: PlacementCase) -> None:
+    free = plan(case)
+    bound = plan(replace(case, only_target=int(free.plan.target.worker_id)))
+    assert (bound.plan, bound.work, bound.transfers) == (free.plan, free.work, free.transfers)
+    assert bound.completion_at_s == free.completion_at_s
+
+
+@given(cases(PlannerSettings(parallel_prefill=False)), st.integers(1, 5))
+def test_a_chosen_worker_is_estimated_as_it_is_among_all(case: PlacementCase, worker_id: int) -> None:
+    if worker_id > len(case.cards):
+        return
+    estimates = estimate_workers(case.question(), NOW_S).column(worker_id - 1)
+    bound = plan(replace(case, only_target=worker_id))
+    assert bound.plan.estimate.completion_s == estimates.completion_s
+    assert bound.plan.estimate.arrive_in_s == estimates.arrive_in_s
+
+
 @given(cases(), st.data())
 def test_a_hit_at_a_worker_never_raises_its_estimate(case: PlacementCase, data: st.DataObject) -> None:
     if not case.layout.segments:

@@ -87,6 +87,7 @@ class PlacementCase:
     """Column of the snapshot to values by worker id."""
     work_price: float = 0.0
     excluded: frozenset[int] = frozenset()
+    only_target: int | None = None
 
     def question(self, order: Sequence[int] | None = None) -> PlanQuestion:
         """`order` gives the columns, as indices into `cards`."""
@@ -102,6 +103,7 @@ class PlacementCase:
             load=self._snapshot(fleet, columns),
             settings=self.settings,
             excluded=frozenset(worker(worker_id) for worker_id in self.excluded),
+            only_target=None if self.only_target is None else WorkerId(self.only_target),
         )
 
     def _coverage(self, fleet: Fleet, columns: Mapping[int, int]) -> Coverage:

@@ -171,4 +171,6 @@ def _only_eligible(question: PlanQuestion, score: FloatArray) -> FloatArray:
     score[(fleet.context_tokens < question.layout.num_tokens) | ~fleet.prefills] = np.inf
     if question.excluded:
         score[[worker in question.excluded for worker in fleet.workers]] = np.inf
+    if question.only_target is not None:
+        score[[worker.worker_id != question.only_target for worker in fleet.workers]] = np.inf
     return score

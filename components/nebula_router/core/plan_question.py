@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nebula_protocol.ids import DomainId, RequestId, WorkerWithDpRank
+from nebula_protocol.ids import DomainId, RequestId, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import PromptLayout
 from nebula_router.core.coverage import Coverage
 from nebula_router.core.fleet import Fleet
@@ -44,6 +44,8 @@ class PlanQuestion:
     settings: PlannerSettings = PlannerSettings()
     excluded: frozenset[WorkerWithDpRank] = frozenset()
     """Neither targets nor sources nor helpers."""
+    only_target: WorkerId | None = None
+    """The one worker that may be the target; sources and helpers are free. None: any worker."""
     answered_tokens: int = 0
     """Tokens at the prompt's end that are the answer's beginning."""
     hands_over: bool = True
