@@ -324,7 +324,8 @@ class RouterState:
     def _repeated_tokens(self, decided: Decided, receipt: Receipt) -> int:
         """Of the segments that were unknown at the decision, those computed here that others turn out to have.
 
-        Not those that another worker has because of a later decision: then this one was the first to compute it.
+        Not those that another worker has because of a later decision: then this one was the first to compute it. Nor
+        those that a helper computed for another place of the same prompt.
         """
         plan = decided.plan
         unknown = {plan.segments[index].segment_hash for index in decided.unknown_segments}
@@ -338,6 +339,7 @@ class RouterState:
         if not repeated:
             return 0
         caused = self._caused_since(plan)
+        caused.update(segment.segment_hash for segment in plan.segments if segment.source is Source.COMPUTE_AT)
         return sum(tokens for segment_hash, tokens in repeated.items() if segment_hash not in caused)
 
     def _caused_since(self, plan: Plan) -> set[SegmentHash]:

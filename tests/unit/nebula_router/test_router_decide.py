@@ -314,6 +314,15 @@ def test_a_copy_that_a_later_request_makes_does_not_make_the_first_a_repetition(
     assert repeated_tokens(state, later) == 0
 
 
+def test_a_text_that_helpers_compute_for_its_first_place_is_not_repeated_at_its_second() -> None:
+    state = new_state(round_card(1), round_card(2), round_card(3))
+    tokens = [*range(4_000), *range(1_000, 4_000)]
+    decided = decide(state, body_of(tokens, annotations=[spans(*pairwise(range(0, 7_001, 1_000)))]))
+    assert sources(decided)[1:] == [Source.COMPUTE_AT] * 3 + [Source.COMPUTE] * 3
+    assert state.view.is_held_elsewhere(DOMAIN, decided.plan.segments[-1].segment_hash, decided.plan.target)
+    assert repeated_tokens(state, decided, receipt_for(decided.plan, 7_000)) == 0
+
+
 def test_what_was_loaded_or_owed_by_a_helper_is_no_repetition() -> None:
     for changes in (
         {"done": Source.FETCH, "planned": Source.FETCH},
