@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from nebula_bench.data_plane.parallel_settings import ParallelSettings
 from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart, ThroughputSettings
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.parts_run import run_parts
@@ -12,6 +13,7 @@ from nebula_cli.quiet_logs import quiet_logs
 
 _DEFAULTS = DataPlaneBenchSettings()
 _THROUGHPUT = "Part throughput"
+_PARALLEL = "Part parallel"
 
 
 def data_plane(
@@ -31,6 +33,29 @@ def data_plane(
     repetitions: Annotated[
         int, typer.Option(help="Transfers of each kind, in turn.", rich_help_panel=_THROUGHPUT)
     ] = _DEFAULTS.throughput.num_repetitions,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Trace of the replays, .jsonl or .jsonl.gz.", show_default=False, rich_help_panel=_PARALLEL),
+    ] = None,
+    cold_prompts: Annotated[
+        int, typer.Option(help="Prompts of each size on the idle cluster.", rich_help_panel=_PARALLEL)
+    ] = _DEFAULTS.parallel.num_prompts,
+    cold_time_scale: Annotated[
+        float, typer.Option(help="Real seconds per simulated second for these.", rich_help_panel=_PARALLEL)
+    ] = _DEFAULTS.parallel.idle_time_scale,
+    loaded_requests: Annotated[
+        int, typer.Option(help="The first N requests of the trace.", rich_help_panel=_PARALLEL)
+    ] = _DEFAULTS.parallel.num_requests,
+    loaded_rate: Annotated[
+        float, typer.Option(help="Mean arrivals a second (Poisson).", rich_help_panel=_PARALLEL)
+    ] = _DEFAULTS.parallel.rate_per_s,
+    loaded_seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Of the arrival times; several allowed.", show_default="1, 2, 3", rich_help_panel=_PARALLEL),
+    ] = None,
+    loaded_time_scale: Annotated[
+        float, typer.Option(help="Real seconds per simulated second for the replays.", rich_help_panel=_PARALLEL)
+    ] = _DEFAULTS.parallel.loaded_time_scale,
     results: Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default=False)] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Put the tables into this document, between its marks.", show_default=False)
@@ -41,6 +66,9 @@ def data_plane(
 
     throughput: copies between two processes over each transport, in turn with a plain socket copy of as many bytes.
 
+    parallel: prompts of 8 new passages on an idle graph of simulated workers, with helpers and on one worker, over fast
+    and slow links; and a trace under full load with parallel prefill and without. Some fifteen minutes.
+
     Exit code 1: a bar was missed.
     """
     settings = DataPlaneBenchSettings(
@@ -50,6 +78,16 @@ def data_plane(
             num_segments=segments,
             segment_tokens=tokens,
             num_repetitions=repetitions,
+        ),
+        parallel=make_settings(
+            ParallelSettings,
+            trace=trace,
+            num_prompts=cold_prompts,
+            idle_time_scale=cold_time_scale,
+            num_requests=loaded_requests,
+            rate_per_s=loaded_rate,
+            seeds=tuple(loaded_seed) if loaded_seed else _DEFAULTS.parallel.seeds,
+            loaded_time_scale=loaded_time_scale,
         ),
         logs=logs,
     )

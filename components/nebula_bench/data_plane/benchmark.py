@@ -1,6 +1,8 @@
 """Measures the parts of the data plane's benchmark."""
 
 from nebula_bench.data_plane.measured_part import MeasuredPart
+from nebula_bench.data_plane.parallel import measure_parallel
+from nebula_bench.data_plane.parallel_report import parallel_markdown, parallel_measurements
 from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart
 from nebula_bench.data_plane.throughput import measure_throughput, throughput_measurements
 from nebula_bench.data_plane.throughput_report import throughput_markdown
@@ -17,6 +19,9 @@ async def measure_part(part: DataPlanePart, settings: DataPlaneBenchSettings, pr
     match part:
         case DataPlanePart.THROUGHPUT:
             return await _throughput(settings, progress)
+        case DataPlanePart.PARALLEL:
+            found = await measure_parallel(settings.parallel, settings.logs, progress)
+            return MeasuredPart(part, parallel_markdown(found, settings.parallel), parallel_measurements(found))
 
 
 async def _throughput(settings: DataPlaneBenchSettings, progress: Progress) -> MeasuredPart:

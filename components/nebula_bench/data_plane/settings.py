@@ -6,10 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nebula_bench.data_plane.parallel_settings import ParallelSettings
+
 
 class DataPlanePart(StrEnum):
     THROUGHPUT = "throughput"
     """Bytes a second of each transport beside a plain socket copy."""
+    PARALLEL = "parallel"
+    """Passages of one prompt computed on several workers at once, on an idle cluster and under full load."""
 
 
 class ThroughputSettings(BaseModel):
@@ -49,5 +53,7 @@ class DataPlaneBenchSettings(BaseModel):
 
     throughput: ThroughputSettings = ThroughputSettings()
     """Of part `throughput`."""
+    parallel: ParallelSettings = ParallelSettings()
+    """Of part `parallel`."""
     logs: Path | None = None
     """Folder for the logs of graphs; without one they go with their working directories."""

@@ -11,6 +11,7 @@ from nebula_nats.connection import NatsUnavailableError, connect
 from nebula_protocol.codec import decode
 from nebula_protocol.events import Decision, Envelope
 from nebula_protocol.ids import WorkerId
+from nebula_protocol.plan import Source
 from nebula_protocol.subjects import Topic, all_event_subjects
 
 
@@ -24,6 +25,8 @@ class SeenDecision:
     """When it arrived here, `time.perf_counter`."""
     worker_ids: frozenset[WorkerId]
     """Every worker that it names: considered, chosen, or to copy from."""
+    helper_ids: frozenset[WorkerId] = frozenset()
+    """Workers that are to compute segments for the chosen one."""
 
 
 @dataclass(slots=True)
@@ -50,7 +53,9 @@ async def open_decisions(nats_url: str) -> AsyncIterator[DecisionFeed]:
 
     async def take(message: _Message) -> None:
         decision = decode(decode(message.data, Envelope).payload, Decision)
-        feed.seen.append(SeenDecision(time.perf_counter(), frozenset(_named_workers(decision))))
+        feed.seen.append(
+            SeenDecision(time.perf_counter(), frozenset(_named_workers(decision)), frozenset(_helpers(decision)))
+        )
 
     try:
         client = await connect(nats_url, "nebula-bench")
@@ -70,4 +75,10 @@ def _named_workers(decision: Decision) -> Iterator[WorkerId]:
         yield candidate.worker.worker_id
     for segment in decision.plan.segments:
         if segment.from_worker is not None:
+            yield segment.from_worker.worker_id
+
+
+def _helpers(decision: Decision) -> Iterator[WorkerId]:
+    for segment in decision.plan.segments:
+        if segment.source is Source.COMPUTE_AT and segment.from_worker is not None:
             yield segment.from_worker.worker_id
