@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import httpx
 
+from nebula_bench.counted_tests import run_tests
 from nebula_bench.pic_vllm.chat import ask_about
-from nebula_bench.pic_vllm.exactness import run_exactness
 from nebula_bench.pic_vllm.first_token_times import FirstTokenClock, FirstTokenTimes
 from nebula_bench.pic_vllm.memory import measure_memory
 from nebula_bench.pic_vllm.model_texts import ModelTexts, read_model_texts
@@ -58,7 +58,7 @@ async def measure_part(part: Part, settings: PicVllmSettings, progress: Progress
             )
         case Part.EXACTNESS:
             progress.begin("run the tests of exactness")
-            cases = await run_exactness(settings.exactness_tests)
+            cases = await run_tests(settings.exactness_tests)
             return MeasuredPart(part, exactness_markdown(cases), exactness_measurements(cases))
 
 

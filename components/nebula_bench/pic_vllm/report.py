@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nebula_bench.counted_tests import TestCase
 from nebula_bench.pic_vllm.chat import ChatAnswer
-from nebula_bench.pic_vllm.exactness import TestCase
 from nebula_bench.pic_vllm.first_token_times import (
     CACHEBLEND15,
     LEGOLINK16,

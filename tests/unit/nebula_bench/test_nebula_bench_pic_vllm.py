@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from support.first_token_receipts import first_token, receipt
 
+from nebula_bench.counted_tests import read_cases, run_tests
 from nebula_bench.errors import BenchError
 from nebula_bench.pic_vllm.chat import ChatAnswer
-from nebula_bench.pic_vllm.exactness import read_cases, run_exactness
 from nebula_bench.pic_vllm.first_token_times import (
     CACHEBLEND15,
     LEGOLINK16,
@@ -241,4 +241,4 @@ def test_the_tests_that_are_counted_are_there() -> None:
 
 async def test_missing_tests_are_an_error() -> None:
     with pytest.raises(BenchError, match=r"no tests at nowhere\.py"):
-        await run_exactness(("nowhere.py",))
+        await run_tests(("nowhere.py",))

@@ -1,4 +1,4 @@
-"""Counts the tests that hold reuse to full prefill, by running them."""
+"""Tests of the project as a figure: so many of them pass."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ class TestCase:
     has_passed: bool
 
 
-async def run_exactness(tests: Sequence[str]) -> tuple[TestCase, ...]:
+async def run_tests(tests: Sequence[str]) -> tuple[TestCase, ...]:
     """
     Raises:
         BenchError: a file of tests is missing, or pytest cannot run.
