@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from nebula_cli.event_record import EventRecord
-from nebula_protocol.events import Decision
+from nebula_cli.event_record import EventBody, EventRecord
+from nebula_protocol.events import Decision, SplitReview
 
 
 def format_json(record: EventRecord) -> str:
@@ -17,16 +17,26 @@ def format_json(record: EventRecord) -> str:
         "component": record.component,
         "publisher_id": record.publisher_id,
         "sequence": record.sequence,
-        "worker_id": record.worker.worker_id,
-        "dp_rank": record.worker.dp_rank,
     }
+    if record.worker is not None:
+        fields |= {"worker_id": record.worker.worker_id, "dp_rank": record.worker.dp_rank}
     if record.epoch is not None:
         fields["epoch"] = record.epoch
     if record.tier is not None:
         fields["tier"] = record.tier
     body = _plain(msgspec.to_builtins(record.body, builtin_types=(bytes,)))
-    fields["decision" if isinstance(record.body, Decision) else "event"] = body
+    fields[_body_key(record.body)] = body
     return msgspec.json.encode(fields).decode()
+
+
+def _body_key(body: EventBody) -> str:
+    match body:
+        case Decision():
+            return "decision"
+        case SplitReview():
+            return "review"
+        case _:
+            return "event"
 
 
 def _plain(value: object) -> object:

@@ -7,6 +7,7 @@ from typing import assert_never
 from rich.text import Text
 
 from nebula_cli.event_record import EventRecord
+from nebula_cli.split_words import describe_review
 from nebula_cli.worker_name import WorkerNames
 from nebula_protocol.events import (
     Decision,
@@ -17,12 +18,13 @@ from nebula_protocol.events import (
     PicEventData,
     SegmentRemoved,
     SegmentStored,
+    SplitReview,
     StoreCleared,
 )
 from nebula_protocol.plan import Source
 from nebula_protocol.subjects import Topic
 
-_TOPIC_STYLES = {Topic.KV_EVENTS: "cyan", Topic.PIC_EVENTS: "magenta", Topic.DECISIONS: "green"}
+_TOPIC_STYLES = {Topic.KV_EVENTS: "cyan", Topic.PIC_EVENTS: "magenta", Topic.DECISIONS: "green", Topic.SPLITS: "yellow"}
 _TOPIC_WIDTH = max(map(len, Topic))
 _NAME_WIDTH = len("prefill/123456")
 _HASH_DIGITS = 8
@@ -37,10 +39,14 @@ def format_line(record: EventRecord, names: WorkerNames) -> Text:
         "  ",
         (f"{record.topic:<{_TOPIC_WIDTH}}", _TOPIC_STYLES[record.topic]),
         "  ",
-        (f"{names.name(record.worker):<{_NAME_WIDTH}}", "bold"),
+        (f"{_name(record, names):<{_NAME_WIDTH}}", "bold"),
         "  ",
         *_what(record, names),
     )
+
+
+def _name(record: EventRecord, names: WorkerNames) -> str:
+    return record.component if record.worker is None else names.name(record.worker)
 
 
 def _what(record: EventRecord, names: WorkerNames) -> tuple[str | tuple[str, str], ...]:
@@ -52,6 +58,8 @@ def _what(record: EventRecord, names: WorkerNames) -> tuple[str | tuple[str, str
             return (_pic_event(event.data), (f"  #{event.event_id}", "dim"))
         case Decision() as decision:
             return (_decision(decision, names),)
+        case SplitReview() as review:
+            return (describe_review(review),)
         case _:
             assert_never(record.body)
 

@@ -3,9 +3,19 @@
 from dataclasses import dataclass
 
 from nebula_protocol.codec import decode
-from nebula_protocol.events import Decision, Envelope, KvEvent, PicEvent, WorkerKvEvent, WorkerPicEvents
+from nebula_protocol.events import (
+    Decision,
+    Envelope,
+    KvEvent,
+    PicEvent,
+    SplitReview,
+    WorkerKvEvent,
+    WorkerPicEvents,
+)
 from nebula_protocol.ids import WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.subjects import Topic, topic_of
+
+EventBody = KvEvent | PicEvent | Decision | SplitReview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +28,12 @@ class EventRecord:
     publisher_id: int
     sequence: int
     """Of the message, per publisher; several events may share one message."""
-    worker: WorkerWithDpRank
-    """Whose KV changed; for a decision, where the request went."""
+    worker: WorkerWithDpRank | None
+    """Whose KV changed; for a decision, where the request went; None where it is about all workers."""
     epoch: WorkerEpoch | None
     """None where the topic does not tell."""
     tier: str | None
-    body: KvEvent | PicEvent | Decision
+    body: EventBody
 
 
 def decode_message(subject: str, data: bytes) -> tuple[EventRecord, ...]:
@@ -37,8 +47,8 @@ def decode_message(subject: str, data: bytes) -> tuple[EventRecord, ...]:
     _, namespace, _, component, *_ = subject.split(".")
 
     def record(
-        worker: WorkerWithDpRank,
-        body: KvEvent | PicEvent | Decision,
+        worker: WorkerWithDpRank | None,
+        body: EventBody,
         epoch: WorkerEpoch | None = None,
         tier: str | None = None,
     ) -> EventRecord:
@@ -70,11 +80,13 @@ def decode_message(subject: str, data: bytes) -> tuple[EventRecord, ...]:
         case Topic.DECISIONS:
             decision = decode(envelope.payload, Decision)
             return (record(decision.plan.target, decision),)
+        case Topic.SPLITS:
+            return (record(None, decode(envelope.payload, SplitReview)),)
 
 
 def workers_of(record: EventRecord) -> frozenset[WorkerId]:
     """Every worker that the event is about: for a decision also the other side of each segment's source."""
-    if not isinstance(record.body, Decision):
-        return frozenset((record.worker.worker_id,))
-    sources = (segment.from_worker for segment in record.body.plan.segments)
-    return frozenset((record.worker.worker_id, *(source.worker_id for source in sources if source is not None)))
+    workers = [record.worker]
+    if isinstance(record.body, Decision):
+        workers += [segment.from_worker for segment in record.body.plan.segments]
+    return frozenset(worker.worker_id for worker in workers if worker is not None)

@@ -20,6 +20,7 @@ from nebula_cli.event_line import format_line
 from nebula_cli.event_record import EventRecord, decode_message
 from nebula_cli.worker_name import WorkerNames
 from nebula_protocol.errors import DecodeError
+from nebula_protocol.events import KvEvent, PicEvent
 from nebula_protocol.subjects import Topic
 
 Print = Callable[[EventRecord], None]
@@ -102,7 +103,7 @@ def _line_printer() -> Print:
     names = WorkerNames()
 
     def print_line(record: EventRecord) -> None:
-        if record.topic is not Topic.DECISIONS:
+        if isinstance(record.body, KvEvent | PicEvent) and record.worker is not None:
             names.learn(record.worker.worker_id, record.component)
         line = format_line(record, names)
         if console.is_terminal:

@@ -1,5 +1,6 @@
 """Events on NATS: Dynamo's envelope and prefix-block events, and Nebula's sibling topics."""
 
+from enum import StrEnum
 from typing import Literal
 
 import msgspec
@@ -123,6 +124,55 @@ class WorkerPicEvents(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[PicEvent, ...]
 
 
+# ---- splits ----
+
+
+class SplitVerdict(StrEnum):
+    """What the router made of a window of requests."""
+
+    MOVED = "moved"
+    BEST_ALREADY = "best_already"
+    """No split would save noticeably more."""
+    NOT_SURE = "not_sure"
+    """Another split would have saved more, but so little that it is not worth a move or may be chance."""
+
+
+class SplitReview(msgspec.Struct, frozen=True, kw_only=True):
+    """A splits payload: what a window of requests said about how the stores are divided.
+
+    Ratios of a split are the share of each store for prefix blocks; those of time are shares of the time that all
+    prefills of late would take without any reuse.
+    """
+
+    version: int = 1
+    verdict: SplitVerdict
+    from_prefix_ratio: float
+    prefix_ratio: float
+    """From now on; the same where nothing moved."""
+    best_from_ratio: float
+    best_to_ratio: float
+    """The splits that save most, from this one to that one."""
+    gain_ratio: float
+    """What the best split would save more than the one before."""
+    error_ratio: float
+    """Standard error of the gain."""
+    window_requests: int
+    num_requests: int
+    """Seen so far."""
+    ghost_prefix_tokens: int
+    """Computed in the window although some worker had had them as prefix blocks, until room was lacking."""
+    ghost_segment_tokens: int
+    """The same as segments. Tokens that either could have spared count for the class that lacked less room."""
+
+
+class SplitNow(msgspec.Struct, frozen=True, kw_only=True):
+    """How the stores are divided when a request is placed."""
+
+    prefix_ratio: float
+    last_review: SplitReview | None = None
+    last_move: SplitReview | None = None
+
+
 # ---- decisions ----
 
 
@@ -133,6 +183,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Estimate
     prefix_hit_tokens: int
     segment_hit_tokens: int
+    """Behind the prefix hit, in segments that it has or would be brought; recomputed ones count, helpers' do not."""
+    copied_tokens: int = 0
+    """Of these, those that would be copied from other workers or awaited."""
+    score_s: float | None = None
+    """What is compared: the completion, and what the request costs others. None: not told."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,8 +198,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     prompt_tokens: int
     candidates: tuple[Candidate, ...]
+    """The best few, the chosen one first."""
     decision_us: float
     attempt: int = 1
+    num_workers: int = 0
+    """That the router knew; 0: not told."""
+    is_bound: bool = False
+    """Whether the client chose the worker."""
+    split: SplitNow | None = None
+    """None where the workers' own setting divides the stores."""
 
 
 # ---- shared with the state records ----

@@ -12,6 +12,7 @@ class Topic(StrEnum):
     KV_EVENTS = "kv-events"
     PIC_EVENTS = "pic-events"
     DECISIONS = "decisions"
+    SPLITS = "splits"
 
 
 def event_subject(namespace: str, component: str, endpoint: str, topic: Topic) -> str:

@@ -1,15 +1,17 @@
-"""The control loop: tells workers how to divide their stores, whenever that changes and whoever comes new."""
+"""The control loop: tells workers how to divide their stores, whenever that changes and whoever comes new, and readers
+what each window of requests said."""
 
 import asyncio
 from dataclasses import dataclass
 
 import structlog
 
+from nebula_protocol.events import SplitReview, SplitVerdict
 from nebula_protocol.ids import WorkerEpoch, WorkerId
 from nebula_router.core.capacity import SplitController
 from nebula_router.decide import RouterState
 from nebula_router.metrics import RouterMetrics
-from nebula_router.ports import Clock, SplitSink
+from nebula_router.ports import Clock, ReviewSink, SplitSink
 
 log = structlog.get_logger()
 
@@ -34,27 +36,29 @@ class SplitControl:
         *,
         state: RouterState,
         sink: SplitSink,
+        reviews: ReviewSink | None,
         metrics: RouterMetrics,
         clock: Clock,
     ) -> None:
         self._split = split
         self._state = state
         self._sink = sink
+        self._reviews = reviews
         self._metrics = metrics
         self._clock = clock
         self._told: dict[WorkerId, _Told] = {}
-        self._logged_ratio = split.prefix_ratio
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             await self.tell_workers()
+            await self.tell_readers()
             await asyncio.sleep(_PERIOD_S)
 
     async def tell_workers(self) -> None:
         """Sends the split to each worker that has another one, or may not have heard."""
         prefix_ratio, now_s = self._split.prefix_ratio, self._clock()
-        self._report(prefix_ratio)
+        self._metrics.set_split(prefix_ratio)
         epochs = self._state.worker_epochs()
         self._told = {worker_id: told for worker_id, told in self._told.items() if worker_id in epochs}
         for worker_id, epoch in epochs.items():
@@ -64,15 +68,23 @@ class SplitControl:
                 await self._sink.send_split(worker_id, prefix_ratio)
                 self._told[worker_id] = _Told(epoch, prefix_ratio, now_s)
 
-    def _report(self, prefix_ratio: float) -> None:
-        self._metrics.set_split(prefix_ratio)
-        move = self._split.last_move
-        if move is not None and prefix_ratio != self._logged_ratio:
-            log.info(
-                "split_moved",
-                prefix_ratio=round(prefix_ratio, 4),
-                from_prefix_ratio=round(self._logged_ratio, 4),
-                gain_ratio=round(move.gain_ratio, 4),
-                num_requests=move.num_requests,
-            )
-            self._logged_ratio = prefix_ratio
+    async def tell_readers(self) -> None:
+        """Reports every window that ended since the last call."""
+        for review in self._split.take_reviews():
+            self._metrics.count_split_review(review.verdict)
+            if review.verdict is SplitVerdict.MOVED:
+                _log_move(review)
+            if self._reviews is not None:
+                await self._reviews.publish_review(review)
+
+
+def _log_move(review: SplitReview) -> None:
+    log.info(
+        "split_moved",
+        prefix_ratio=round(review.prefix_ratio, 4),
+        from_prefix_ratio=round(review.from_prefix_ratio, 4),
+        gain_ratio=round(review.gain_ratio, 4),
+        ghost_prefix_tokens=review.ghost_prefix_tokens,
+        ghost_segment_tokens=review.ghost_segment_tokens,
+        num_requests=review.num_requests,
+    )

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from types import MappingProxyType
 
@@ -42,6 +42,7 @@ from nebula_router.settings import Accounting, RouterSettings
 _US_PER_S = 1e6
 # Plans that are remembered for telling who computed a segment first.
 _MAX_RECENT_PLANS = 512
+_TOLD_CANDIDATES = 8
 _VIEWS: Mapping[Accounting, type[ClusterView]] = MappingProxyType(
     {
         "merged": ClusterView,
@@ -110,6 +111,10 @@ class RouterState:
             parallel_prefill=settings.parallel_prefill,
             max_helpers=settings.max_helpers,
             wait_slack_ratio=settings.wait_slack_ratio,
+            told_candidates=_TOLD_CANDIDATES if settings.publish_decisions else 0,
+        )
+        self._exact_settings = replace(
+            self._planner_settings, pic=False, remote_reuse=False, join=False, parallel_prefill=False
         )
         self._loads = LoadTracker()
         self._profiles: dict[WorkerWithDpRank, WorkerProfile] = {}
@@ -240,7 +245,7 @@ class RouterState:
             coverage=coverage,
             fleet=self._fleet if fusion is None else self._fleet.with_fusion(fusion),
             load=self._loads.snapshot(self._fleet.workers, now_s),
-            settings=self._planner_settings if pic else _EXACT,
+            settings=self._planner_settings if pic else self._exact_settings,
             hands_over=request.remaining_tokens != 1,
             answered_tokens=len(request.generated),
             excluded=frozenset(worker for worker in self._fleet.workers if worker.worker_id in excluded),
@@ -261,6 +266,9 @@ class RouterState:
                 candidates=answer.candidates,
                 decision_us=(time.perf_counter() - started_s) * _US_PER_S,
                 attempt=attempt,
+                num_workers=len(self._fleet.workers),
+                is_bound=chosen_id is not None,
+                split=None if self.split is None else self.split.now,
             ),
             helpers=tuple(helper_dispatch(request.token_ids, answer.plan, helper) for helper in answer.helpers),
             domain_id=domain_id,
@@ -362,9 +370,6 @@ class RouterState:
     def record_helper_failure(self, helper: HelperDispatch, now_s: float) -> None:
         self.view.record_failure(helper.task.for_request, helper.worker)
         self._loads.record_failure(helper.task.for_request, helper.worker, now_s=now_s)
-
-
-_EXACT = PlannerSettings(pic=False, remote_reuse=False, join=False, parallel_prefill=False)
 
 
 def helper_dispatch(prompt_token_ids: Sequence[int], plan: Plan, helper: HelperWork) -> HelperDispatch:

@@ -6,6 +6,7 @@ from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from nebula_protocol.events import SplitVerdict
 from nebula_protocol.plan import Source
 from nebula_protocol.receipt import FallbackReason, Receipt
 from nebula_protocol.subjects import Topic
@@ -36,6 +37,7 @@ class MetricName(StrEnum):
     REPEATED_TOKENS = f"{_PREFIX}repeated_tokens_total"
     GHOST_HIT_TOKENS = f"{_PREFIX}ghost_hit_tokens_total"
     SPLIT_PREFIX_RATIO = f"{_PREFIX}split_prefix_ratio"
+    SPLIT_REVIEWS = f"{_PREFIX}split_reviews_total"
     SEGMENTS = f"{_PREFIX}segments_total"
     FALLBACKS = f"{_PREFIX}fallbacks_total"
     EVENTS = f"{_PREFIX}events_total"
@@ -96,6 +98,9 @@ class RouterMetrics:
         self._workers = self._gauge(MetricName.WORKERS, "Workers in the index")
         self._split = self._gauge(MetricName.SPLIT_PREFIX_RATIO, "Share of each store for prefix blocks")
         self._split.set(float("nan"))
+        self._reviews = self._counter(
+            MetricName.SPLIT_REVIEWS, "Windows of requests, by what they did to the split", verdict=SplitVerdict
+        )
 
     def observe_decision(self, decided: Decided) -> None:
         self._decision.observe(decided.decision.decision_us / 1e6)
@@ -123,6 +128,9 @@ class RouterMetrics:
 
     def set_split(self, prefix_ratio: float) -> None:
         self._split.set(prefix_ratio)
+
+    def count_split_review(self, verdict: SplitVerdict) -> None:
+        self._reviews.labels(verdict).inc()
 
     def count_retry(self) -> None:
         self._retries.inc()

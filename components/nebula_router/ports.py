@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-from nebula_protocol.events import Decision
+from nebula_protocol.events import Decision, SplitReview
 from nebula_protocol.hashing import HashArray
 from nebula_protocol.ids import WorkerId
 from nebula_protocol.messages import StateChunk
@@ -59,6 +59,12 @@ class DecisionSink(Protocol):
 class SplitSink(Protocol):
     async def send_split(self, worker_id: WorkerId, prefix_ratio: float) -> None:
         """Tells a worker which share of its store is for prefix blocks. One that is not there hears nothing."""
+        ...
+
+
+class ReviewSink(Protocol):
+    async def publish_review(self, review: SplitReview) -> None:
+        """Tells whoever reads what became of the split behind a window of requests."""
         ...
 
 

@@ -56,7 +56,7 @@ class RouterSettings(BaseModel):
     max_attempts: int = Field(default=4, ge=1, le=16)
     """How often a request is placed anew when workers die under it."""
     publish_decisions: bool = True
-    """Publish every decision on NATS for `nebula events` and `nebula explain`."""
+    """Publish every decision, and every look at the split, on NATS for `nebula events` and `nebula explain`."""
     metrics_port: int = Field(default=0, ge=0, le=32767)
     """Port of the router's own /metrics and /health; 0 picks a free one. Dynamo reads it as a signed 16-bit number."""
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")

@@ -1,5 +1,6 @@
-"""A `SplitSink` within one process."""
+"""A `SplitSink` and a `ReviewSink` within one process."""
 
+from nebula_protocol.events import SplitReview
 from nebula_protocol.ids import WorkerId
 
 
@@ -14,3 +15,11 @@ class RecordedSplits:
         """What was sent since the last call."""
         sent, self.sent = self.sent, []
         return sent
+
+
+class RecordedReviews:
+    def __init__(self) -> None:
+        self.published: list[SplitReview] = []
+
+    async def publish_review(self, review: SplitReview) -> None:
+        self.published.append(review)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import structlog
+from nats.aio.client import Client
 from tokenizers import Tokenizer
 
 from nebula_nats.connection import NatsUnavailableError, connect
@@ -21,6 +22,7 @@ from nebula_router.adapters.dynamo.runtime import register, start_runtime
 from nebula_router.adapters.dynamo.worker_pool import DynamoWorkerPool
 from nebula_router.adapters.nats.decision_sink import NatsDecisionSink
 from nebula_router.adapters.nats.event_feed import NatsEventFeed
+from nebula_router.adapters.nats.review_sink import NatsReviewSink
 from nebula_router.adapters.nats.split_sink import NatsSplitSink
 from nebula_router.adapters.nats.state_source import NatsStateSource
 from nebula_router.control import SplitControl
@@ -54,13 +56,7 @@ async def run(settings: RouterSettings) -> None:
     pool = settings.pool_namespace
     prefill_pool = await DynamoWorkerPool.watch(runtime, f"{pool}.prefill.generate")
     decode_pool = await DynamoWorkerPool.watch(runtime, f"{pool}.decode.generate")
-    publisher = EventPublisher(
-        client,
-        namespace=settings.namespace,
-        component=settings.component,
-        topic=Topic.DECISIONS,
-        publisher_id=endpoint.connection_id(),
-    )
+    publisher_id = endpoint.connection_id()
     metrics = RouterMetrics()
     endpoint.metrics.register_prometheus_expfmt_callback(metrics.exposition)
     state = RouterState(settings, cutter, hash_salted_blocks)
@@ -69,7 +65,9 @@ async def run(settings: RouterSettings) -> None:
         state=state,
         prefill_pool=prefill_pool,
         decode_pool=decode_pool,
-        decisions=NatsDecisionSink(publisher) if settings.publish_decisions else None,
+        decisions=NatsDecisionSink(_publisher(client, settings, Topic.DECISIONS, publisher_id))
+        if settings.publish_decisions
+        else None,
         metrics=metrics,
         clock=time.monotonic,
     )
@@ -82,7 +80,16 @@ async def run(settings: RouterSettings) -> None:
         clock=time.monotonic,
     )
     control = (
-        SplitControl(state.split, state=state, sink=NatsSplitSink(client, pool), metrics=metrics, clock=time.monotonic)
+        SplitControl(
+            state.split,
+            state=state,
+            sink=NatsSplitSink(client, pool),
+            reviews=NatsReviewSink(_publisher(client, settings, Topic.SPLITS, publisher_id))
+            if settings.publish_decisions
+            else None,
+            metrics=metrics,
+            clock=time.monotonic,
+        )
         if state.split is not None
         else None
     )
@@ -107,6 +114,16 @@ async def run(settings: RouterSettings) -> None:
     finally:
         ingesting.cancel()
         await client.close()
+
+
+def _publisher(client: Client, settings: RouterSettings, topic: Topic, publisher_id: int) -> EventPublisher:
+    return EventPublisher(
+        client,
+        namespace=settings.namespace,
+        component=settings.component,
+        topic=topic,
+        publisher_id=publisher_id,
+    )
 
 
 async def _ingest(ingest: Ingest, control: SplitControl | None) -> None:

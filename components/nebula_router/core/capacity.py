@@ -1,7 +1,9 @@
 """How the stores' capacity is divided between prefix blocks and segments: towards the split that saves most time."""
 
+from collections import deque
 from dataclasses import dataclass
 
+from nebula_protocol.events import SplitNow, SplitReview, SplitVerdict
 from nebula_router.core.evidence import LostEntry
 from nebula_router.core.prefix_runs import PrefixRun, find_runs
 from nebula_router.core.prompt_use import PromptUse
@@ -18,17 +20,9 @@ _MIN_GAIN = 0.001
 """Less than this share of all prefill time is not worth a move."""
 _MIN_ERRORS = 2.0
 """Less than so many standard errors may be chance."""
+_MAX_UNREAD_REVIEWS = 256
 _MARGIN = 1 / 3
 """How far to keep from an end of the best splits behind which less is saved, as a share of their width."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitMove:
-    prefix_ratio: float
-    gain_ratio: float
-    """What the best split would save more than the one before the move, as a share of all prefill time."""
-    num_requests: int
-    """Seen so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +31,9 @@ class GhostHits:
 
     prefix_tokens: int = 0
     segment_tokens: int = 0
+
+    def __add__(self, other: "GhostHits") -> "GhostHits":
+        return GhostHits(self.prefix_tokens + other.prefix_tokens, self.segment_tokens + other.segment_tokens)
 
 
 NO_GHOST_HITS = GhostHits()
@@ -77,7 +74,9 @@ class SplitController:
         self._curve = SplitCurve(horizon_requests=_HORIZON_REQUESTS)
         self._price: ReusePrice | None = None
         self._num_requests = 0
-        self._last_move: SplitMove | None = None
+        self._window_hits = NO_GHOST_HITS
+        self._now = SplitNow(prefix_ratio=prefix_ratio)
+        self._unread: deque[SplitReview] = deque(maxlen=_MAX_UNREAD_REVIEWS)
 
     @property
     def prefix_ratio(self) -> float:
@@ -85,8 +84,15 @@ class SplitController:
         return self._prefix_ratio
 
     @property
-    def last_move(self) -> SplitMove | None:
-        return self._last_move
+    def now(self) -> SplitNow:
+        """The split, and how it came about. One value from window to window."""
+        return self._now
+
+    def take_reviews(self) -> list[SplitReview]:
+        """Of the windows that ended since the last call, the latest few hundred."""
+        reviews = list(self._unread)
+        self._unread.clear()
+        return reviews
 
     def saved_ratios(self) -> list[float]:
         """Share of all prefill time that reuse would save at prefix shares 0/128 to 128/128."""
@@ -111,8 +117,9 @@ class SplitController:
         self._curve.add(curve)
         self._classes.record_use(use)
         self._num_requests += 1
+        self._window_hits += hits
         if self._num_requests % self._window_requests == 0:
-            self._move()
+            self._review()
         return hits
 
     def _fill(
@@ -152,17 +159,40 @@ class SplitController:
         segment_tokens = room.store_tokens * (1 - self._prefix_ratio)
         return run.room_tokens - prefix_tokens <= segment.tokens - segment_tokens
 
-    def _move(self) -> None:
+    def _review(self) -> None:
+        """Moves the split if that is worth it, and starts a new window."""
         best = self._curve.best_splits(self._prefix_ratio, tolerance=_TOLERANCE)
         present = self._prefix_ratio * NUM_STEPS
         is_best = best.first <= present <= best.last
+        before, verdict = self._prefix_ratio, SplitVerdict.BEST_ALREADY
         if not is_best and best.gain_ratio < max(_MIN_GAIN, _MIN_ERRORS * best.error_ratio):
-            return
-        most = _MAX_MOVE_PER_REQUEST * self._window_requests
-        step = min(max(self._target(best, present) / NUM_STEPS - self._prefix_ratio, -most), most)
-        if step:
-            self._prefix_ratio += step
-            self._last_move = SplitMove(self._prefix_ratio, best.gain_ratio, self._num_requests)
+            verdict = SplitVerdict.NOT_SURE
+        else:
+            most = _MAX_MOVE_PER_REQUEST * self._window_requests
+            step = min(max(self._target(best, present) / NUM_STEPS - self._prefix_ratio, -most), most)
+            if step:
+                self._prefix_ratio += step
+                verdict = SplitVerdict.MOVED
+        review = SplitReview(
+            verdict=verdict,
+            from_prefix_ratio=before,
+            prefix_ratio=self._prefix_ratio,
+            best_from_ratio=best.first / NUM_STEPS,
+            best_to_ratio=best.last / NUM_STEPS,
+            gain_ratio=best.gain_ratio,
+            error_ratio=best.error_ratio,
+            window_requests=self._window_requests,
+            num_requests=self._num_requests,
+            ghost_prefix_tokens=self._window_hits.prefix_tokens,
+            ghost_segment_tokens=self._window_hits.segment_tokens,
+        )
+        self._window_hits = NO_GHOST_HITS
+        self._unread.append(review)
+        self._now = SplitNow(
+            prefix_ratio=self._prefix_ratio,
+            last_review=review,
+            last_move=review if verdict is SplitVerdict.MOVED else self._now.last_move,
+        )
 
     def _target(self, best: BestSplits, present: float) -> float:
         """The nearest of the best splits that keeps off their ends, in steps.

@@ -29,6 +29,8 @@ class PlannerSettings:
     indifference_ratio: float = 0.02
     """Workers whose scores differ by less than this share of the completion time are equally good: no fit is that
     exact. Among those the one with the least recent work is taken, so that work and cache contents spread."""
+    told_candidates: int = 8
+    """How many of the best workers the answer tells of; 0 where nobody reads that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,9 @@
 """A placement as records: the plan for the wire, and what the router must remember of it."""
 
-import numpy as np
-
-from nebula_protocol.events import Candidate
 from nebula_protocol.plan import Estimate, Plan, SegmentPlan, Source
+from nebula_router.core.candidates import tell_candidates
 from nebula_router.core.coverage import NOT_HELD
-from nebula_router.core.estimator import Estimates, WorkerEstimate
+from nebula_router.core.estimator import Estimates
 from nebula_router.core.placement import Placement
 from nebula_router.core.plan_answer import HelperWork, PlanAnswer, Transfer
 from nebula_router.core.plan_question import PlanQuestion
@@ -13,7 +11,6 @@ from nebula_router.core.queued_work import QueuedWork
 
 # A copy that comes later than estimated is still worth this much waiting.
 _WAIT_GRACE_S = 0.05
-_MAX_CANDIDATES = 3
 
 
 def write_answer(
@@ -36,7 +33,7 @@ def write_answer(
         wait_budget_s=placement.arrive_in_s * (1 + question.settings.wait_slack_ratio) + _WAIT_GRACE_S
         if waits
         else 0.0,
-        estimate=_estimate(question, draft.column, placement),
+        estimate=_estimate(question, placement),
         hands_over=question.hands_over,
         answered_tokens=question.answered_tokens,
         pic=question.settings.pic,
@@ -52,7 +49,7 @@ def write_answer(
             )
             for share in placement.shares
         ),
-        candidates=_candidates(question, estimates, placement, columns),
+        candidates=tell_candidates(question, estimates, placement, columns),
         work=placement.work,
         runnable_at_s=now_s + placement.runnable_in_s,
         copied_at_s=now_s + placement.arrive_in_s,
@@ -81,44 +78,12 @@ def _segment_plans(question: PlanQuestion, placement: Placement) -> tuple[Segmen
     return tuple(plans)
 
 
-def _estimate(question: PlanQuestion, column: int, expected: Placement | WorkerEstimate) -> Estimate:
+def _estimate(question: PlanQuestion, placement: Placement) -> Estimate:
     return Estimate(
-        free_in_s=float(question.load.free_in_s[column]),
-        arrive_in_s=expected.arrive_in_s,
-        compute_s=expected.engine_s,
-        completion_s=expected.completion_s,
-    )
-
-
-def _candidates(
-    question: PlanQuestion, estimates: Estimates, placement: Placement, columns: list[int]
-) -> tuple[Candidate, ...]:
-    chosen = placement.draft.column
-    ranked = [chosen, *(column for column in columns[:_MAX_CANDIDATES] if column != chosen)][:_MAX_CANDIDATES]
-    told = []
-    for column in ranked:
-        expected = placement.base if column == chosen else estimates.column(column)
-        told.append(
-            Candidate(
-                worker=question.fleet.workers[column],
-                estimate=_estimate(question, column, placement if column == chosen else expected),
-                prefix_hit_tokens=int(estimates.prefix.tokens[column]),
-                segment_hit_tokens=_segment_hit_tokens(question, estimates, column, expected),
-            )
-        )
-    return tuple(told)
-
-
-def _segment_hit_tokens(question: PlanQuestion, estimates: Estimates, column: int, expected: WorkerEstimate) -> int:
-    """Tokens behind the prefix hit in segments that lie there or are copied; recomputed ones count, helpers' do not."""
-    reuse, reused_ratio = estimates.reuse, float(question.fleet.reused_ratio[column])
-    if reuse is None or not reused_ratio:
-        return 0
-    num_reused = np.count_nonzero(reuse.here[:, column])
-    num_reused += np.count_nonzero(reuse.movable[: expected.num_moved, column])
-    return round(
-        estimates.loaded_tokens(column, expected.num_moved) / reused_ratio
-        + num_reused * float(question.fleet.recompute_tokens[column])
+        free_in_s=float(question.load.free_in_s[placement.draft.column]),
+        arrive_in_s=placement.arrive_in_s,
+        compute_s=placement.engine_s,
+        completion_s=placement.completion_s,
     )
 
 

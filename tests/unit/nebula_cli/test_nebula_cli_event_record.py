@@ -20,6 +20,8 @@ from nebula_protocol.events import (
     PicEventData,
     SegmentRemoved,
     SegmentStored,
+    SplitReview,
+    SplitVerdict,
     StoreCleared,
     WorkerPicEvents,
 )
@@ -234,6 +236,52 @@ def test_a_decision_as_json_keeps_the_whole_plan() -> None:
     decoded = msgspec.json.decode(format_json(one_record(decision_message())))
     assert decoded["decision"]["plan"]["segments"][3]["source"] == "fetch"
     assert decoded["decision"]["plan"]["segments"][3]["segment_hash"] == SEGMENT.hex()
+
+
+def review_message(verdict: SplitVerdict = SplitVerdict.MOVED, before: float = 0.3) -> tuple[str, bytes]:
+    review = SplitReview(
+        verdict=verdict,
+        from_prefix_ratio=before,
+        prefix_ratio=0.2,
+        best_from_ratio=0.0,
+        best_to_ratio=0.125,
+        gain_ratio=0.042,
+        error_ratio=0.011,
+        window_requests=32,
+        num_requests=64,
+        ghost_prefix_tokens=128,
+        ghost_segment_tokens=4_096,
+    )
+    return wrap(Topic.SPLITS, review, component="router")
+
+
+GHOSTS = "ghost hits in 32 requests: prefix 128, segment 4,096 tokens"
+BETTER = "with 0.0 % to 12.5 % for prefix blocks reuse would save 4.2 % of prefill time more"
+
+
+def said_of_split(verdict: SplitVerdict, before: float) -> str:
+    """Behind the publisher's name, since no worker has the event to itself."""
+    name, _, text = what(review_message(verdict, before)).partition(" ")
+    assert name == "router"
+    return text.strip()
+
+
+def test_a_look_at_the_split_says_whether_it_moved_and_why() -> None:
+    assert said_of_split(SplitVerdict.MOVED, 0.3) == f"moved from 30.0 % to 20.0 %: {BETTER}; {GHOSTS}"
+    as_good = "moved from 10.0 % to 20.0 %: as good, and further from where less is saved"
+    assert said_of_split(SplitVerdict.MOVED, 0.1) == f"{as_good}; {GHOSTS}"
+    stays = "stays at 20.0 %: no other split would save more"
+    assert said_of_split(SplitVerdict.BEST_ALREADY, 0.2) == f"{stays}; {GHOSTS}"
+    unsure = f"stays at 20.0 %: {BETTER}, too little or chance (standard error 1.1 %)"
+    assert said_of_split(SplitVerdict.NOT_SURE, 0.2) == f"{unsure}; {GHOSTS}"
+
+
+def test_a_look_at_the_split_is_about_no_worker() -> None:
+    record = one_record(review_message())
+    assert not EventFilter(worker="9d8707").lets_pass(record)
+    decoded = msgspec.json.decode(format_json(record))
+    assert decoded["review"]["ghost_segment_tokens"] == 4_096
+    assert "worker_id" not in decoded
 
 
 def test_a_filter_lets_only_what_was_asked_for_pass() -> None:

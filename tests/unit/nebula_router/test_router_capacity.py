@@ -13,6 +13,7 @@ from support.split_case import (
     segment_key,
 )
 
+from nebula_protocol.events import SplitNow, SplitVerdict
 from nebula_protocol.ids import PrefixKey, RemovalReason
 from nebula_router.core.capacity import GhostHits, SplitController
 from nebula_router.core.prompt_use import PromptUse, SegmentUse
@@ -279,15 +280,56 @@ def test_the_split_goes_all_the_way_and_no_further() -> None:
 
 def test_a_move_says_what_it_was_for() -> None:
     split = controller(prefix_ratio=0.9, window_requests=10)
-    assert split.last_move is None
+    assert split.now == SplitNow(prefix_ratio=0.9)
     for _ in range(10):
         split.record_use(lookup(1, num_tokens=6_400))
-    move = split.last_move
+    move = split.now.last_move
     assert move is not None
-    assert move.prefix_ratio == split.prefix_ratio
-    assert move.num_requests == 10
+    assert move == split.now.last_review
+    assert (move.from_prefix_ratio, move.prefix_ratio) == (0.9, split.prefix_ratio)
+    assert (move.verdict, move.num_requests, move.window_requests) == (SplitVerdict.MOVED, 10, 10)
     # Nine of ten requests could have been hits, all but 2 of 6,402 tokens, and older ones weigh a little less.
     assert move.gain_ratio == pytest.approx(0.9, abs=0.002)
+    # Half of the segment's 6,400 tokens count as its depth: steps up to 96 leave that much to segments.
+    assert (move.best_from_ratio, move.best_to_ratio) == (0.0, 96 / 128)
+
+
+def test_a_review_tells_the_ghost_hits_of_its_own_window() -> None:
+    split = controller(window_requests=2)
+    split.record_use(lookup(1))
+    split.record_use(chat(1))
+    split.record_lost(lost_segment(1))
+    split.record_lost(lost_chunks(1))
+    split.record_use(lookup(1))
+    split.record_use(chat(1))
+    split.record_use(lookup(2))
+    split.record_use(lookup(3))
+    ghosts = [(review.ghost_prefix_tokens, review.ghost_segment_tokens) for review in split.take_reviews()]
+    assert ghosts == [(0, 0), (CHUNK, CHUNK), (0, 0)]
+    assert split.take_reviews() == []
+
+
+def test_a_window_that_moves_nothing_leaves_the_last_move_in_sight() -> None:
+    split = controller(prefix_ratio=0.9, window_requests=10)
+    for _ in range(10):
+        split.record_use(lookup(1, num_tokens=6_400))
+    move = split.now.last_move
+    while split.now.last_review == split.now.last_move:
+        move = split.now.last_move
+        for _ in range(10):
+            split.record_use(lookup(1, num_tokens=6_400, held=[1]))
+    assert split.now.last_move == move
+    assert split.now.last_review is not None
+    assert split.now.last_review.verdict is SplitVerdict.BEST_ALREADY
+    assert split.now.last_review.from_prefix_ratio == split.now.last_review.prefix_ratio == split.prefix_ratio
+
+
+def test_reviews_that_nobody_takes_are_bounded() -> None:
+    split = controller(window_requests=1)
+    for number in range(300):
+        split.record_use(lookup(number))
+    reviews = split.take_reviews()
+    assert (len(reviews), reviews[-1].num_requests) == (256, 300)
 
 
 def test_what_may_be_chance_moves_nothing() -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from math import isnan
 
 from structlog.testing import capture_logs
 from support.placement_case import round_card
-from support.recorded_splits import RecordedSplits
+from support.recorded_splits import RecordedReviews, RecordedSplits
 from support.router_world import metric_value, new_state, state_of
 from support.split_case import lookup
 
+from nebula_protocol.events import SplitVerdict
 from nebula_protocol.ids import WorkerEpoch, WorkerId
 from nebula_router.control import SplitControl
 from nebula_router.core.capacity import SplitController
@@ -23,11 +25,19 @@ class ControlCase:
         self.state = new_state(*map(round_card, workers), prefix_ratio=0.9, window_requests=1)
         assert self.state.split is not None
         self.split: SplitController = self.state.split
-        self.sink = RecordedSplits()
+        self.sink, self.reviews = RecordedSplits(), RecordedReviews()
         self.metrics = RouterMetrics()
         self.now_s = 0.0
-        self.control = SplitControl(
-            self.split, state=self.state, sink=self.sink, metrics=self.metrics, clock=lambda: self.now_s
+        self.control = self.control_with(self.reviews)
+
+    def control_with(self, reviews: RecordedReviews | None) -> SplitControl:
+        return SplitControl(
+            self.split,
+            state=self.state,
+            sink=self.sink,
+            reviews=reviews,
+            metrics=self.metrics,
+            clock=lambda: self.now_s,
         )
 
     def move(self) -> float:
@@ -102,30 +112,59 @@ async def test_the_loop_goes_on_until_it_is_cancelled() -> None:
     ratio = case.move()
     await asyncio.sleep(0.3)
     assert case.sink.take() == [(1, ratio)]
+    assert case.reviews.published[-1].prefix_ratio == ratio
     running.cancel()
 
 
-async def test_the_split_is_a_metric_and_each_move_a_log_event() -> None:
+async def test_the_split_is_a_metric() -> None:
     case = ControlCase(1)
     value = metric_value(case.metrics, MetricName.SPLIT_PREFIX_RATIO)
     assert value is not None
     assert isnan(value)
-    with capture_logs() as logs:
-        await case.tell()
-        assert metric_value(case.metrics, MetricName.SPLIT_PREFIX_RATIO) == 0.9
-        ratio = case.move()
-        await case.tell()
-        await case.tell()
+    await case.tell()
+    assert metric_value(case.metrics, MetricName.SPLIT_PREFIX_RATIO) == 0.9
+    ratio = case.move()
+    await case.tell()
     assert metric_value(case.metrics, MetricName.SPLIT_PREFIX_RATIO) == ratio
-    move = case.split.last_move
+
+
+async def test_each_window_is_told_once_and_counted_by_its_verdict() -> None:
+    case = ControlCase(1)
+    await case.control.tell_readers()
+    assert case.reviews.published == []
+    ratio = case.move()
+    await case.control.tell_readers()
+    await case.control.tell_readers()
+    told = case.reviews.published
+    # Ten windows of one request. The first returns nothing; up to four hits are within two standard errors.
+    assert [review.num_requests for review in told] == list(range(1, 11))
+    assert [review.verdict for review in told[:5]] == [SplitVerdict.BEST_ALREADY, *(SplitVerdict.NOT_SURE,) * 4]
+    moves = [review for review in told if review.verdict is SplitVerdict.MOVED]
+    assert moves[0].from_prefix_ratio == 0.9
+    assert moves[-1].prefix_ratio == ratio
+    assert all(before.prefix_ratio == after.from_prefix_ratio for before, after in pairwise(moves))
+    counted = {
+        verdict: metric_value(case.metrics, MetricName.SPLIT_REVIEWS, verdict=verdict) for verdict in SplitVerdict
+    }
+    assert counted == {verdict: sum(review.verdict is verdict for review in told) for verdict in SplitVerdict}
+
+
+async def test_each_move_is_a_log_event_also_when_nobody_reads() -> None:
+    case = ControlCase(1)
+    case.move()
+    with capture_logs() as logs:
+        await case.control_with(None).tell_readers()
+    move = case.split.now.last_move
     assert move is not None
-    assert logs == [
-        {
-            "event": "split_moved",
-            "log_level": "info",
-            "from_prefix_ratio": 0.9,
-            "prefix_ratio": round(ratio, 4),
-            "gain_ratio": round(move.gain_ratio, 4),
-            "num_requests": move.num_requests,
-        }
-    ]
+    assert logs[0]["from_prefix_ratio"] == 0.9
+    assert logs[-1] == {
+        "event": "split_moved",
+        "log_level": "info",
+        "from_prefix_ratio": round(move.from_prefix_ratio, 4),
+        "prefix_ratio": round(move.prefix_ratio, 4),
+        "gain_ratio": round(move.gain_ratio, 4),
+        "ghost_prefix_tokens": 0,
+        "ghost_segment_tokens": 0,
+        "num_requests": move.num_requests,
+    }
+    assert case.reviews.published == []

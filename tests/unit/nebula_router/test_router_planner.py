@@ -310,7 +310,28 @@ def test_the_best_workers_are_told_with_their_hits() -> None:
         for candidate in plan(case).candidates
     ]
     # 3 has the first 96 tokens and tokens 100 to 900, 2 the first 400, 1 nothing; 4 comes later than all.
-    assert told == [(3, 96, 800), (2, 400, 0), (1, 0, 0)]
+    assert told == [(3, 96, 800), (2, 400, 0), (1, 0, 0), (4, 0, 0)]
+
+
+def test_a_candidate_tells_what_would_be_copied_and_what_the_request_would_cost_others() -> None:
+    case = PlacementCase(
+        TWO, layout_of(1000, [(100, 900)]), states={(0, 2): STORED}, load={"free_in_s": {2: 1.0}}, settings=ALONE
+    )
+    chosen, other = plan(replace(case, work_price=0.5)).candidates
+    # The one that has the segment is free in a second; the other would copy its 800 tokens.
+    assert (chosen.worker, chosen.segment_hit_tokens, chosen.copied_tokens) == (worker(1), 800, 800)
+    assert (other.worker, other.segment_hit_tokens, other.copied_tokens) == (worker(2), 800, 0)
+    # Others wait half of the 20 ms that 200 tokens take, the floor of the step apart.
+    for candidate in (chosen, other):
+        assert candidate.score_s is not None
+        assert candidate.score_s - candidate.estimate.completion_s == pytest.approx(0.5 * 0.020)
+
+
+def test_no_more_candidates_are_told_than_the_settings_say() -> None:
+    case = PlacementCase([round_card(worker_id) for worker_id in range(1, 11)], layout_of(1000, []))
+    for told, num_candidates in ((8, 8), (3, 3), (0, 0), (20, 10)):
+        answer = plan(replace(case, settings=PlannerSettings(told_candidates=told)))
+        assert len(answer.candidates) == num_candidates
 
 
 def test_recomputed_tokens_of_a_reused_segment_count_as_hits() -> None:
