@@ -60,6 +60,8 @@ class SimSettings(BaseModel):
     """Store to device tier (PCIe)."""
     rotation_bytes_per_s: float = Field(default=800e9, gt=0)
     """Speed of rotating keys of reused segments."""
+    event_delay_s: float = Field(default=0.0, ge=0, le=60)
+    """How much later than they happen events are published: a slow event plane, for comparisons."""
     answer: str = Field(
         default="This is a simulated answer: time was spent as a GPU would, but no model ran. ", min_length=1
     )

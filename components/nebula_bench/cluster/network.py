@@ -17,10 +17,22 @@ _RANK = DpRank(0)
 class Network:
     """Carries workers' events to the policy."""
 
-    def __init__(self, env: simpy.Environment, settings: NetworkSettings, policy: Policy, seed: int) -> None:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        settings: NetworkSettings,
+        policy: Policy,
+        seed: int,
+        *,
+        publish_delay_s: float = 0.0,
+    ) -> None:
+        """
+        Args:
+            publish_delay_s: how late workers send their events.
+        """
         self._env = env
         self._policy = policy
-        self._delay_s = settings.event_delay_s
+        self._delay_s = publish_delay_s + settings.event_delay_s
         self._loss_ratio = settings.event_loss_ratio
         self._random = random.Random(f"{seed}/network")
         self.message_s = settings.message_s

@@ -33,7 +33,8 @@ class NetworkSettings(BaseModel):
     message_s: float = Field(default=0.0005, ge=0, le=1)
     """One way of a request, reply or question between two processes."""
     event_delay_s: float = Field(default=0.02, ge=0, le=60)
-    """From what happens in a worker until the router has taken in the event."""
+    """From when a worker sends an event, which is when it happens unless `worker.sim.event_delay_s` says otherwise,
+    until the router has taken it in."""
     event_loss_ratio: float = Field(default=0.0, ge=0, le=1)
     """Share of event messages that never arrive."""
 

@@ -59,7 +59,9 @@ class Simulation:
         self._costs = self._policy.worker_costs(make_costs(self._cluster.worker))
         self._env = simpy.Environment()
         self._log = WorkerLog()
-        self._network = Network(self._env, cluster.network, self._policy, load.seed)
+        self._network = Network(
+            self._env, cluster.network, self._policy, load.seed, publish_delay_s=self._costs.event_delay_s
+        )
         self._peers = Peers(self._env, self._network)
         self._live: dict[WorkerId, PrefillWorker] = {}
         self._noises = [self._make_noise(place) for place in range(cluster.prefill_workers)]

@@ -12,13 +12,14 @@ from pic_worker.adapters.nats.server import NatsServer
 from pic_worker.adapters.prompt_cutting import encode_text, load_tokenizer, make_cutter
 from pic_worker.adapters.sim.costs import make_costs
 from pic_worker.adapters.sim.engine_setup import make_card, make_engine_config
+from pic_worker.adapters.sim.late_events import LateBlockEvents, LateEvents, LateSegmentEvents
 from pic_worker.adapters.sim.workers import SimDecodeWorker, SimPrefillWorker
 from pic_worker.core.link import Link
 from pic_worker.core.sim_engine import SimEngine
 from pic_worker.decode_service import DecodeService
 from pic_worker.fetcher import Fetcher
 from pic_worker.metrics import WorkerMetrics
-from pic_worker.ports import BlockEvents
+from pic_worker.ports import BlockEvents, SegmentEvents
 from pic_worker.prompt_cutter import SaltedHasher
 from pic_worker.service import Links, PrefillService
 from pic_worker.settings import WorkerSettings
@@ -40,6 +41,17 @@ async def build_prefill(
     costs, tokenizer = make_costs(settings), load_tokenizer(settings)
     card = make_card(settings, costs, worker_id, WorkerEpoch(time.time_ns()))
     client = await connect_worker(nats_url, f"prefill-{worker_id}")
+    segment_events: SegmentEvents = EventPublisher(
+        client,
+        namespace=settings.namespace,
+        component=settings.component,
+        topic=Topic.PIC_EVENTS,
+        publisher_id=worker_id,
+    )
+    late = None
+    if costs.event_delay_s:
+        late = LateEvents(block_events, segment_events, delay_s=costs.event_delay_s, clock=time.monotonic)
+        block_events, segment_events = LateBlockEvents(late), LateSegmentEvents(late)
     links = Links(egress=Link(costs.link), ingress=Link(costs.link))
     metrics = WorkerMetrics()
     service = PrefillService(
@@ -55,13 +67,7 @@ async def build_prefill(
         ),
         links=links,
         block_events=block_events,
-        segment_events=EventPublisher(
-            client,
-            namespace=settings.namespace,
-            component=settings.component,
-            topic=Topic.PIC_EVENTS,
-            publisher_id=worker_id,
-        ),
+        segment_events=segment_events,
         metrics=metrics,
         clock=time.monotonic,
     )
@@ -75,8 +81,15 @@ async def build_prefill(
         device_capacity_tokens=settings.device_capacity_tokens,
         client=client,
         server=server,
-        main_task=asyncio.create_task(service.run()),
+        main_task=asyncio.create_task(_run(service, late)),
     )
+
+
+async def _run(service: PrefillService, late: LateEvents | None) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(service.run())
+        if late is not None:
+            tasks.create_task(late.run())
 
 
 async def build_decode(settings: WorkerSettings, worker_id: WorkerId, nats_url: str) -> SimDecodeWorker:

@@ -19,6 +19,7 @@ class SimCosts:
     """What the worker tells the router: the closed form, which is coarser than `step`."""
     kv_bytes_per_token: int
     decode_token_s: float
+    event_delay_s: float
     num_layers: int
 
 
@@ -44,5 +45,6 @@ def make_costs(settings: WorkerSettings) -> SimCosts:
         fit=table.cost_fit(factor, overhead_s),
         kv_bytes_per_token=table.kv_bytes_per_token,
         decode_token_s=sim.decode_token_s * scale,
+        event_delay_s=sim.event_delay_s * scale,
         num_layers=NUM_LAYERS[table.model],
     )
