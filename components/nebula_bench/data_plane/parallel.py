@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nebula_bench.data_plane.parallel_idle import measure_cold_prompts, nebula_spec
+from nebula_bench.data_plane.parallel_loaded import measure_loaded
 from nebula_bench.data_plane.parallel_prompts import ALL_LINKS, ColdRun, Links, cold_prompts
 from nebula_bench.data_plane.parallel_settings import ParallelSettings
 from nebula_bench.data_plane.parallel_virtual import VirtualPair, run_cold_prompts, run_pair
 from nebula_bench.errors import BenchError
-from nebula_bench.serving.graph_replay import GraphReplay, measure_replay
+from nebula_bench.serving.graph_replay import GraphReplay
 from nebula_bench.serving.progress import Progress
-from nebula_bench.serving.settings import ServingSettings
 from nebula_bench.workload import TraceRequest, read_trace
 
 Runs = Mapping[Links | None, ColdRun]
@@ -69,19 +69,6 @@ async def _measure_pair(
     replays: dict[bool, GraphReplay] = {}
     for parallel in (parallel_first, not parallel_first):
         spec = nebula_spec(settings, settings.loaded_time_scale, parallel=parallel, links=None)
-        replays[parallel] = await measure_replay(spec, trace, _replay_settings(settings, seed, logs), progress)
+        replays[parallel] = await measure_loaded(spec, trace, settings, seed, logs, progress)
     progress.begin("the same replays in virtual time")
     return LoadedPair(seed, replays[True], replays[False], run_pair(trace, settings, seed))
-
-
-def _replay_settings(settings: ParallelSettings, seed: int, logs: Path | None) -> ServingSettings:
-    return ServingSettings(
-        trace=settings.trace,
-        num_requests=settings.num_requests,
-        rate_per_s=settings.rate_per_s,
-        seed=seed,
-        max_tokens=settings.max_tokens,
-        time_scale=settings.loaded_time_scale,
-        nebula_config=settings.config,
-        logs=logs,
-    )

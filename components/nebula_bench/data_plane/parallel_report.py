@@ -128,8 +128,8 @@ def _loaded_markdown(found: ParallelPrefill, settings: ParallelSettings) -> str:
     trace = settings.trace.name if settings.trace else MISSING
     intro = (
         f"The first {settings.num_requests} requests of `{trace}` at {settings.rate_per_s:g} a second, "
-        f"{settings.max_tokens} output tokens each, time scale {settings.loaded_time_scale:g}, caches empty at the "
-        "start; the same arrivals with parallel prefill and without. Lags are real milliseconds.\n"
+        f"one output token each, time scale {settings.loaded_time_scale:g}, caches empty at the start; the same "
+        "arrivals with parallel prefill and without. Lags are real milliseconds.\n"
     )
     header = (
         "seed",

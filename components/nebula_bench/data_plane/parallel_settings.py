@@ -23,7 +23,5 @@ class ParallelSettings(BaseModel):
     ragpulse: `nebula bench cell --workload ragpulse --policy nebula_no_parallel --limit 600 --rate 109`."""
     seeds: tuple[int, ...] = Field(default=(1, 2, 3), min_length=1)
     """Of the arrival times, a replay with and one without for each; the reported number is the median."""
-    max_tokens: int = Field(default=8, ge=2, le=1_000)
-    """Output tokens of each request, of which all but the first are decode's."""
     loaded_time_scale: float = Field(default=8.0, gt=0, le=1_000)
     """Real seconds per simulated second for the replays."""
