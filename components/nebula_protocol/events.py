@@ -207,6 +207,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the client chose the worker."""
     split: SplitNow | None = None
     """None where the workers' own setting divides the stores."""
+    unknown_segments: tuple[int, ...] = ()
+    """Indices of the plan's segments of which no copy was known, stored or on its way. Others that are computed are
+    computed on purpose."""
 
 
 # ---- shared with the state records ----

@@ -257,6 +257,7 @@ class RouterState:
         if answer is None:
             raise NoWorkerError("no prefill worker can take this prompt now")
         self._record(layout, answer, now_s)
+        unknown = np.flatnonzero(~np.logical_or.reduce(coverage.segment_states, axis=1)).tolist()
         return Decided(
             answer=answer,
             decision=Decision(
@@ -269,10 +270,11 @@ class RouterState:
                 num_workers=len(self._fleet.workers),
                 is_bound=chosen_id is not None,
                 split=None if self.split is None else self.split.now,
+                unknown_segments=tuple(unknown),
             ),
             helpers=tuple(helper_dispatch(request.token_ids, answer.plan, helper) for helper in answer.helpers),
             domain_id=domain_id,
-            unknown_segments=frozenset(np.flatnonzero(~np.logical_or.reduce(coverage.segment_states, axis=1)).tolist()),
+            unknown_segments=frozenset(unknown),
             layout=layout,
             best_prefix_tokens=int(coverage.prefix_tokens.max()),
         )

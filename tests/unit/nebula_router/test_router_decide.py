@@ -258,6 +258,15 @@ def test_what_comes_after_a_worker_was_removed_is_ignored() -> None:
 # ---- repeated computation ----
 
 
+def test_a_decision_tells_of_which_segments_no_copy_was_known() -> None:
+    state = new_state(round_card(1))
+    served(state, MARKED)
+    again = body_of([*range(500, 532), *PROMPT], annotations=[spans((0, 32), (52, 112))])
+    decided = decide(state, again)
+    # The first 32 tokens are new, the marked segment is not.
+    assert decided.decision.unknown_segments == (0,) == tuple(decided.unknown_segments)
+
+
 def stored_event(decided: Decided, worker_id: int) -> WorkerPicEvents:
     """The plan's only segment, stored by a worker of whose plans nobody knew."""
     (segment,) = decided.plan.segments
