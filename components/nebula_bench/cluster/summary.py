@@ -1,16 +1,16 @@
 """What a run showed, in numbers. Words as in the replay of a live deployment."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from nebula_bench.cluster.outcome import Outcome
+from nebula_bench.cluster.repeated import PrefilledRequest, judge_repeated
 from nebula_bench.cluster.simulation import Record
 from nebula_bench.replay.summary import Quantiles, SegmentCounts, TokenCounts, count_segments, count_tokens
 from nebula_protocol.ids import SegmentHash
-from nebula_protocol.plan import Source
 from nebula_protocol.receipt import Receipt
 from pic_worker.core.step_cost import StepCost
 
@@ -139,54 +139,23 @@ def _breakdown_s(receipt: Receipt, ttft_s: float, step_cost: StepCost) -> tuple[
     )
 
 
-# ---- repeated computation, judged afterwards by what there really was ----
-
-
 def _count_repeated(record: Record, warmup_requests: int) -> RepeatedTokens:
-    productions = _productions(record.outcomes)
-    repeated = on_purpose = fallback = 0
-    for outcome in record.outcomes[warmup_requests:]:
-        receipt, placement = outcome.receipt, outcome.placement
-        if receipt is None or placement is None:
-            continue
-        for segment in receipt.segments:
-            num_tokens = segment.end - segment.start - segment.prefix_tokens
-            if segment.done is not Source.COMPUTE or not num_tokens:
-                continue
-            if segment.planned is not Source.COMPUTE:
-                fallback += num_tokens
-            elif _existed(record, productions, segment.segment_hash, outcome):
-                if segment.segment_hash in placement.known_segments:
-                    on_purpose += num_tokens
-                else:
-                    repeated += num_tokens
+    prefilled = {one.position: _prefilled(one) for one in record.outcomes}
+    done = [one for one in prefilled.values() if one is not None]
+    measured = [one for position, one in prefilled.items() if one is not None and position >= warmup_requests]
+    found = judge_repeated(record.log, done, measured)
     helped = sum(one.computed_tokens for outcome in record.outcomes for one in outcome.helper_receipts)
-    return RepeatedTokens(repeated=repeated, on_purpose=on_purpose, fallback=fallback, helper_computed=helped)
+    return RepeatedTokens(
+        repeated=found.unknowingly, on_purpose=found.on_purpose, fallback=found.as_fallback, helper_computed=helped
+    )
 
 
-def _productions(outcomes: Sequence[Outcome]) -> dict[SegmentHash, list[tuple[float, float]]]:
-    """When each segment was being made: from the decision that caused it to the end of the request."""
-    made: dict[SegmentHash, list[tuple[float, float]]] = defaultdict(list)
-    for outcome in outcomes:
-        if outcome.receipt is None or outcome.first_token_at_s is None:
-            continue
-        for segment in outcome.receipt.segments:
-            # A segment at offset 0 is its own prefix and is not kept as a segment.
-            if segment.done is Source.COMPUTE and segment.start > 0:
-                made[segment.segment_hash].append((outcome.decided_at_s, outcome.first_token_at_s))
-    return made
-
-
-def _existed(
-    record: Record,
-    productions: dict[SegmentHash, list[tuple[float, float]]],
-    segment_hash: SegmentHash,
-    outcome: Outcome,
-) -> bool:
-    at_s = outcome.decided_at_s
-    if record.log.is_stored(segment_hash, at_s):
-        return True
-    return any(start_s < at_s < end_s for start_s, end_s in productions.get(segment_hash, ()))
+def _prefilled(outcome: Outcome) -> PrefilledRequest | None:
+    if outcome.receipt is None or outcome.placement is None or outcome.first_token_at_s is None:
+        return None
+    return PrefilledRequest(
+        outcome.decided_at_s, outcome.first_token_at_s, outcome.receipt, outcome.placement.known_segments
+    )
 
 
 def error_counts(record: Record) -> dict[str, int]:
