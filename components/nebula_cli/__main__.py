@@ -8,6 +8,7 @@ from nebula_bench.errors import BenchError
 from nebula_cli.bench_command import bench
 from nebula_cli.errors import CliError
 from nebula_cli.events_command import events
+from nebula_cli.explain_command import explain
 from nebula_cli.model_command import model
 from nebula_cli.replay_command import replay
 from nebula_cli.trace_command import trace
@@ -17,6 +18,7 @@ _USAGE_EXIT_CODE = 2
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(events)
+app.command()(explain)
 app.command()(replay)
 app.command()(model)
 app.add_typer(bench, name="bench")

@@ -1,7 +1,6 @@
 """`nebula events`: what happens to KV in a deployment, as it happens."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,13 +10,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from nebula_cli.deployment import find_deployment
 from nebula_cli.errors import CliError
 from nebula_cli.event_feed import open_event_feed
 from nebula_cli.event_filter import EventFilter
 from nebula_cli.event_json import format_json
 from nebula_cli.event_line import format_line
 from nebula_cli.event_record import EventRecord, decode_message
+from nebula_cli.event_source import find_event_source
+from nebula_cli.quiet_end import quiet_end
 from nebula_cli.worker_name import WorkerNames
 from nebula_protocol.errors import DecodeError
 from nebula_protocol.events import KvEvent, PicEvent
@@ -57,25 +57,10 @@ def events(
     wanted = EventFilter(frozenset(topic or ()), worker, request)
     if not wanted.wanted_topics():
         raise CliError(f"only {Topic.DECISIONS} name a request: --request and --topic exclude each other here")
-    url, namespaces = _find_nats(nats, graph, working_dir)
+    url, namespaces = find_event_source(nats, graph, working_dir)
     wanted = replace(wanted, namespaces=namespaces)
-    try:
+    with quiet_end():
         asyncio.run(_print_events(url, wanted, count, _print_json if as_json else _line_printer()))
-    except KeyboardInterrupt:
-        return
-    except BrokenPipeError:
-        # The reader left, as `nebula events | head` does; Python's own flush at exit must not fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _find_nats(nats: str | None, graph: str | None, working_dir: Path) -> tuple[str, frozenset[str]]:
-    """The URL, and the namespaces to look at: all of them where the server was named."""
-    if nats and graph is None:
-        return nats, frozenset()
-    deployment = find_deployment(working_dir, graph)
-    if deployment is None:
-        raise CliError("no NATS server is known: no graph runs here; set NATS_SERVER or give --nats URL")
-    return deployment.nats_url, frozenset(deployment.namespaces)
 
 
 async def _print_events(url: str, wanted: EventFilter, count: int | None, print_event: Print) -> None:
