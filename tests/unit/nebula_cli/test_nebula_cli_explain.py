@@ -4,9 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import Result
 from support.told_decisions import candidate, decision, lines_of, message_of, segment
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from nebula_cli.__main__ import app
 from nebula_cli.errors import CliError
