@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from nebula_protocol.cost import LinkFit
 from nebula_protocol.ids import DomainId, RequestId, SegmentHash, WorkerEpoch, WorkerId
-from nebula_protocol.messages import FetchedSegment, FetchReply, FetchRequest
+from nebula_protocol.messages import FetchedSegment, FetchReply, FetchRequest, WantedSegment
 from nebula_protocol.receipt import FallbackReason
 from pic_worker.core.effects import FetchCommand
 from pic_worker.core.link import Link
 from pic_worker.core.stream import Stream
+from pic_worker.core.transfer_outcome import TransferOutcome, outcome_of
 from pic_worker.errors import PeerGoneError
-from pic_worker.ports import Clock, Peers
+from pic_worker.ports import Clock, Peers, TransferMeter
 
 # Beyond the peer's own waiting and the transfer, what a busy machine may add before a live peer counts as gone.
 FETCH_GRACE_S = 2.0
@@ -48,6 +49,7 @@ class Fetcher:
         link_fit: LinkFit,
         kv_bytes_per_token: int,
         clock: Clock,
+        meter: TransferMeter,
     ) -> None:
         self._worker_id = worker_id
         self._peers = peers
@@ -55,6 +57,7 @@ class Fetcher:
         self._link_fit = link_fit
         self._kv_bytes_per_token = kv_bytes_per_token
         self._clock = clock
+        self._meter = meter
         self._running: set[asyncio.Task[None]] = set()
 
     def start(
@@ -80,7 +83,7 @@ class Fetcher:
             reply = await self._ask(command)
         except PeerGoneError:
             for wanted in command.segments:
-                report(Fetched(command.request_id, wanted.segment_hash, FallbackReason.SOURCE_GONE))
+                self._report(command, wanted, FallbackReason.SOURCE_GONE, report)
             return
         answered: dict[SegmentHash, FetchedSegment | FallbackReason] = {
             segment.segment_hash: segment for segment in reply.segments
@@ -89,12 +92,30 @@ class Fetcher:
         for segment in reply.segments:
             if segment.token_bytes is not None:
                 announce(Coming(command.request_id, segment.segment_hash, stream))
-        await asyncio.sleep(max(0.0, stream.last_at_s - self._clock()))
+        begun_s = self._clock()
+        await asyncio.sleep(max(0.0, stream.last_at_s - begun_s))
         if reply.last_in_s and not await self._is_there(command.from_worker.worker_id, reply.epoch):
             answered = dict.fromkeys(answered, FallbackReason.SOURCE_GONE)
+        elif reply.last_in_s:
+            self._meter.observe_copy(self._clock() - begun_s)
         for wanted in command.segments:
-            result = answered.get(wanted.segment_hash, FallbackReason.NOT_THERE)
-            report(Fetched(command.request_id, wanted.segment_hash, result))
+            self._report(command, wanted, answered.get(wanted.segment_hash, FallbackReason.NOT_THERE), report)
+
+    def _report(
+        self,
+        command: FetchCommand,
+        wanted: WantedSegment,
+        result: FetchedSegment | FallbackReason,
+        report: Callable[[Fetched], None],
+    ) -> None:
+        if isinstance(result, FallbackReason):
+            self._meter.count_transfer(outcome_of(result))
+        elif result.token_bytes is None:
+            self._meter.count_transfer(TransferOutcome.NOT_THERE)
+        else:
+            self._meter.count_transfer(TransferOutcome.JOINED if wanted.join else TransferOutcome.FETCHED)
+            self._meter.count_received(result.kv_bytes)
+        report(Fetched(command.request_id, wanted.segment_hash, result))
 
     async def _is_there(self, peer: WorkerId, epoch: WorkerEpoch) -> bool:
         """Whether the peer lived on while it sent. Real bytes would tell by coming; these are only said to come."""

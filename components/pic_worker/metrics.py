@@ -1,13 +1,16 @@
 """What a prefill worker counts. Names follow Dynamo's: `dynamo_component_nebula_<noun>_<unit>[_total]`."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from nebula_protocol.receipt import Receipt
+from pic_worker.core.transfer_outcome import TransferOutcome
 
 _PREFIX = "dynamo_component_nebula_worker_"
 _STEP_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
+_TRANSFER_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _LAG_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
@@ -19,6 +22,25 @@ class WorkerMetricName(StrEnum):
     PREFILLS = f"{_PREFIX}prefills_total"
     QUEUE_SECONDS = f"{_PREFIX}queue_seconds_total"
     WAIT_SECONDS = f"{_PREFIX}wait_seconds_total"
+    SPLIT_PREFIX_RATIO = f"{_PREFIX}split_prefix_ratio"
+    TRANSFERS = f"{_PREFIX}transfers_total"
+    TRANSFER_BYTES = f"{_PREFIX}transfer_bytes_total"
+    TRANSFER_SECONDS = f"{_PREFIX}transfer_seconds"
+    LEASES = f"{_PREFIX}leases"
+    RESERVATIONS = f"{_PREFIX}reservations"
+
+
+class LeaseHolder(StrEnum):
+    PEERS = "peers"
+    REQUESTS = "requests"
+
+
+class Direction(StrEnum):
+    IN = "in"
+    OUT = "out"
+
+
+Count = Callable[[], int]
 
 
 class WorkerMetrics:
@@ -51,6 +73,49 @@ class WorkerMetrics:
         self._wait = Counter(
             _counter_name(WorkerMetricName.WAIT_SECONDS), "Time requests waited for segments", registry=registry
         )
+        self._split = Gauge(
+            WorkerMetricName.SPLIT_PREFIX_RATIO, "Share of the store for prefix blocks", registry=registry
+        )
+        self._transfers = Counter(
+            _counter_name(WorkerMetricName.TRANSFERS),
+            "Segments that were to come from other workers, by how that ended",
+            ["transport", "outcome"],
+            registry=registry,
+        )
+        self._bytes = Counter(
+            _counter_name(WorkerMetricName.TRANSFER_BYTES),
+            "KV of segments copied from and to other workers",
+            ["transport", "direction"],
+            registry=registry,
+        )
+        self._transfer = Histogram(
+            WorkerMetricName.TRANSFER_SECONDS,
+            "Time of copying what one source has for one request",
+            ["transport"],
+            registry=registry,
+            buckets=_TRANSFER_BUCKETS_S,
+        )
+        self._leases = Gauge(
+            WorkerMetricName.LEASES, "Pins that the data plane has on the store", ["holder"], registry=registry
+        )
+        self._reservations = Gauge(
+            WorkerMetricName.RESERVATIONS, "Segments that room is reserved for until they have come", registry=registry
+        )
+        for holder in LeaseHolder:
+            self._leases.labels(holder)
+
+    def set_split(self, prefix_ratio: float) -> None:
+        self._split.set(prefix_ratio)
+
+    def transfers(self, transport: str) -> "TransferMetrics":
+        """A `TransferMeter` of what moves over this transport; all that it counts starts at zero."""
+        return TransferMetrics(self._transfers, self._bytes, self._transfer, transport)
+
+    def watch_pins(self, *, for_peers: Count, for_requests: Count, reservations: Count) -> None:
+        """Asks these whenever it is read."""
+        self._leases.labels(LeaseHolder.PEERS).set_function(for_peers)
+        self._leases.labels(LeaseHolder.REQUESTS).set_function(for_requests)
+        self._reservations.set_function(reservations)
 
     def observe_step(self, duration_s: float, num_tokens: int, *, lag_s: float) -> None:
         self._step.observe(duration_s)
@@ -67,6 +132,27 @@ class WorkerMetrics:
         self._prefills.labels("helper" if is_helper else "prompt").inc()
         self._queue.inc(receipt.timing.queue_s)
         self._wait.inc(receipt.timing.wait_s)
+
+
+class TransferMetrics:
+    """Of one transport."""
+
+    def __init__(self, transfers: Counter, num_bytes: Counter, seconds: Histogram, transport: str) -> None:
+        self._ends = {outcome: transfers.labels(transport, outcome) for outcome in TransferOutcome}
+        self._bytes = {direction: num_bytes.labels(transport, direction) for direction in Direction}
+        self._seconds = seconds.labels(transport)
+
+    def count_transfer(self, outcome: TransferOutcome) -> None:
+        self._ends[outcome].inc()
+
+    def count_received(self, num_bytes: int) -> None:
+        self._bytes[Direction.IN].inc(num_bytes)
+
+    def count_sent(self, num_bytes: int) -> None:
+        self._bytes[Direction.OUT].inc(num_bytes)
+
+    def observe_copy(self, duration_s: float) -> None:
+        self._seconds.observe(duration_s)
 
 
 def _counter_name(name: WorkerMetricName) -> str:

@@ -22,6 +22,18 @@ class OrderlyCatalogue:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._running: set[asyncio.Task[Any]] = set()
+        self._leases: set[LeaseId] = set()
+        self._reservations: set[ReservationId] = set()
+
+    @property
+    def num_leases(self) -> int:
+        """Taken and not given back."""
+        return len(self._leases)
+
+    @property
+    def num_reservations(self) -> int:
+        """Neither confirmed nor cancelled."""
+        return len(self._reservations)
 
     # ---- taking ----
 
@@ -30,21 +42,23 @@ class OrderlyCatalogue:
         Raises:
             CatalogueGoneError: as for the others that wait.
         """
-        return await self._take(self._catalogue.lease(keys), self._undo_lease)
+        return await self._take(self._lease(keys), self._undo_lease)
 
     async def reserve(self, segments: Sequence[IncomingSegment]) -> tuple[Reserved | Unreserved, ...]:
-        return await self._take(self._catalogue.reserve(segments), self._undo_reservations)
+        return await self._take(self._reserve(segments), self._undo_reservations)
 
     async def confirm(self, reservation_id: ReservationId) -> LeaseId:
-        return await self._take(self._catalogue.confirm(reservation_id), self.release)
+        return await self._take(self._confirm(reservation_id), self.release)
 
     # ---- giving back ----
 
     def release(self, lease_id: LeaseId) -> None:
+        self._leases.discard(lease_id)
         self._give_back(self._catalogue.release(lease_id))
 
     def cancel(self, reservation_ids: Sequence[ReservationId]) -> None:
         if reservation_ids:
+            self._reservations.difference_update(reservation_ids)
             self._give_back(self._catalogue.cancel(reservation_ids))
 
     def drop(self, keys: Sequence[SegmentKey]) -> None:
@@ -56,6 +70,24 @@ class OrderlyCatalogue:
             await asyncio.wait(self._running)
 
     # ----
+
+    async def _lease(self, keys: Sequence[SegmentKey]) -> Lease:
+        lease = await self._catalogue.lease(keys)
+        if lease.lease_id is not None:
+            self._leases.add(lease.lease_id)
+        return lease
+
+    async def _reserve(self, segments: Sequence[IncomingSegment]) -> tuple[Reserved | Unreserved, ...]:
+        reserved = await self._catalogue.reserve(segments)
+        self._reservations.update(one.reservation_id for one in reserved if isinstance(one, Reserved))
+        return reserved
+
+    async def _confirm(self, reservation_id: ReservationId) -> LeaseId:
+        # Whatever comes of it: the catalogue that does not know the reservation has none.
+        self._reservations.discard(reservation_id)
+        lease_id = await self._catalogue.confirm(reservation_id)
+        self._leases.add(lease_id)
+        return lease_id
 
     async def _take(self, call: Coroutine[Any, Any, T], undo: Callable[[T], None]) -> T:
         task = self._track(asyncio.ensure_future(call))

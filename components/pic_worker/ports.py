@@ -10,6 +10,7 @@ from nebula_protocol.handover import Handover
 from nebula_protocol.ids import RequestId, WorkerId
 from nebula_protocol.messages import FetchReply, FetchRequest, PromptPulled, PullPrompt
 from pic_worker.core.effects import DeviceEvent
+from pic_worker.core.transfer_outcome import TransferOutcome
 from pic_worker.work import Prefilled, Sampled, WorkRequest
 
 
@@ -47,6 +48,26 @@ class SegmentEvents(Protocol):
     """Publisher of the store's events."""
 
     async def publish(self, payload: object) -> None: ...
+
+
+class TransferMeter(Protocol):
+    """Is told what moves between this worker and others."""
+
+    def count_transfer(self, outcome: TransferOutcome) -> None:
+        """One segment that was to come here, once its end is known."""
+        ...
+
+    def count_received(self, num_bytes: int) -> None:
+        """KV of a segment that came whole."""
+        ...
+
+    def count_sent(self, num_bytes: int) -> None:
+        """KV of a segment that was given away whole."""
+        ...
+
+    def observe_copy(self, duration_s: float) -> None:
+        """Of segments that came from one source together, from asking for their bytes to the last of them."""
+        ...
 
 
 class PrefillWorker(Protocol):

@@ -10,8 +10,9 @@ from nebula_protocol.ids import RequestId, WorkerId
 from nebula_protocol.receipt import FallbackReason
 from pic_worker.core.lease_table import LeaseId
 from pic_worker.core.store_entry import SegmentKey
+from pic_worker.core.transfer_outcome import outcome_of
 from pic_worker.core.transfer_speed import TransferSpeed
-from pic_worker.segment_flight import Flight, RemoteSegment, SegmentResult
+from pic_worker.segment_flight import Brought, Flight, RemoteSegment, SegmentResult
 from pic_worker.source_transfer import SourceTransfer, TransferPorts
 
 log = structlog.get_logger()
@@ -90,7 +91,7 @@ class SegmentFetcher:
                 continue
             flight = self._flights.get(segment.key)
             if flight is None or flight.wanted.token_bytes != segment.token_bytes:
-                flight = Flight(segment, self._let_go)
+                flight = Flight(segment, self._count, self._let_go)
                 own.append(flight)
                 self._flights.setdefault(segment.key, flight)
             flight.enter(segment)
@@ -139,6 +140,9 @@ class SegmentFetcher:
         flight.fail(FallbackReason.LATE)
         if self._flights.get(flight.wanted.key) is flight:
             del self._flights[flight.wanted.key]
+
+    def _count(self, result: SegmentResult) -> None:
+        self._ports.meter.count_transfer(outcome_of(result.done if isinstance(result, Brought) else result))
 
     def _let_go(self, flight: Flight, lease_id: LeaseId) -> None:
         self._ports.catalogue.release(lease_id)

@@ -50,10 +50,21 @@ SegmentResult = Brought | FallbackReason
 class Flight:
     """One transfer of one segment, for however many requests; its copy is pinned while one of them is there."""
 
-    def __init__(self, wanted: RemoteSegment, let_go: Callable[["Flight", LeaseId], None]) -> None:
+    def __init__(
+        self,
+        wanted: RemoteSegment,
+        decided: Callable[[SegmentResult], None],
+        let_go: Callable[["Flight", LeaseId], None],
+    ) -> None:
+        """
+        Args:
+            decided: told the result, once.
+            let_go: told when nobody needs the copy any more, with the lease that pins it.
+        """
         self.wanted = wanted
         self.result: asyncio.Future[SegmentResult] = asyncio.get_running_loop().create_future()
         self.is_kept = wanted.keep
+        self._decided = decided
         self._let_go = let_go
         self._num_users = 0
         self._lease_id: LeaseId | None = None
@@ -84,6 +95,7 @@ class Flight:
         """The first word counts: who was told that it is late computes it."""
         if not self.result.done():
             self.result.set_result(result)
+            self._decided(result)
 
     def _release_unused(self) -> None:
         if self._num_users == 0 and self._lease_id is not None:

@@ -12,7 +12,7 @@ from pic_worker.core.lease_table import LeaseId, LeaseTable
 from pic_worker.core.store_entry import SegmentKey
 from pic_worker.errors import LeaseEndedError
 from pic_worker.orderly_catalogue import OrderlyCatalogue
-from pic_worker.ports import Clock
+from pic_worker.ports import Clock, TransferMeter
 from pic_worker.segment_arrivals import SegmentArrivals
 
 log = structlog.get_logger()
@@ -29,12 +29,16 @@ class SegmentServer:
         lease_s: float,
         join_grace_s: float,
         clock: Clock,
+        kv_bytes_per_token: int,
+        meter: TransferMeter,
     ) -> None:
         self.catalogue = catalogue
         self.arrivals = arrivals
         self.join_grace_s = join_grace_s
         self._leases = LeaseTable(lease_s)
         self._clock = clock
+        self._kv_bytes_per_token = kv_bytes_per_token
+        self._meter = meter
         self._granted = asyncio.Event()
 
     @property
@@ -57,6 +61,9 @@ class SegmentServer:
             for lease_id in self._leases.take_ended(self._clock()):
                 log.warning("segment_lease_expired")
                 self.catalogue.release(lease_id)
+
+    def count_sent(self, num_tokens: int) -> None:
+        self._meter.count_sent(num_tokens * self._kv_bytes_per_token)
 
     def grant(self, lease_id: LeaseId) -> None:
         self._leases.grant(lease_id, self._clock())
@@ -118,9 +125,13 @@ class ServedAsk:
             raise LeaseEndedError(f"the lease of segment {index} has ended")
         return segment
 
-    def is_held(self, index: int) -> bool:
-        """Whether the pages of an offered segment are still its own."""
-        return self._server.holds(self._held[index][0])
+    def was_held(self, index: int) -> bool:
+        """Whether the pages of an offered segment have been its own until now, when the peer has them all."""
+        lease_id, _ = self._held[index]
+        is_held = self._server.holds(lease_id)
+        if is_held:
+            self._server.count_sent(self._ask.segments[index].num_tokens)
+        return is_held
 
     def offered(self) -> set[int]:
         return set(self._held)

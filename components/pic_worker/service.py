@@ -71,6 +71,7 @@ class PrefillService:
         self._segment_events = segment_events
         self._metrics = metrics
         self._clock = clock
+        self._transfers = metrics.transfers(card.engine)
         self._wake = asyncio.Event()
         self._waiting: dict[RequestId, asyncio.Future[Receipt]] = {}
         self._answers: dict[TicketId, asyncio.Future[FetchAnswer]] = {}
@@ -228,6 +229,7 @@ class PrefillService:
         finally:
             del self._answers[ticket]
         stream, now_s = self._stream(answer), self._clock()
+        self._transfers.count_sent(answer.kv_bytes)
         # The lease ends with the transfer, which goes on after the reply.
         asyncio.get_running_loop().call_later(max(0.0, stream.last_at_s - now_s), self._engine.close_fetch, ticket)
         return FetchReply(
@@ -265,3 +267,4 @@ class PrefillService:
 
     def set_split(self, control: SetSplit) -> None:
         self._engine.set_split(control.prefix_ratio)
+        self._metrics.set_split(control.prefix_ratio)

@@ -19,7 +19,7 @@ from pic_worker.core.transfer_limits import MAX_WAIT_S
 from pic_worker.core.transfer_speed import TransferSpeed
 from pic_worker.errors import CatalogueGoneError, PeerGoneError, PeerRefusedError
 from pic_worker.orderly_catalogue import OrderlyCatalogue
-from pic_worker.ports import Clock
+from pic_worker.ports import Clock, TransferMeter
 from pic_worker.segment_arrivals import SegmentArrivals
 from pic_worker.segment_flight import Flight
 from pic_worker.transport import DataDirectory, Landed, SegmentMove, TransferSession, Transport
@@ -37,6 +37,7 @@ class TransferPorts:
     arrivals: SegmentArrivals
     clock: Clock
     kv_bytes_per_token: int
+    meter: TransferMeter
 
 
 class SourceTransfer:
@@ -115,6 +116,7 @@ class SourceTransfer:
                 await session.take(moves, batch.landed)
                 now_s = self._ports.clock()
                 self._speed.record(batch.num_landed_bytes, now_s - begun_s, now_s)
+                self._ports.meter.observe_copy(now_s - begun_s)
             await batch.settle()
         except (PeerGoneError, CatalogueGoneError) as error:
             self._error = error
@@ -170,7 +172,9 @@ class _Batch:
         flight, room = self._flights[index], self._reserved.pop(index)
         match landed:
             case Landed.INTACT:
-                self.num_landed_bytes += flight.wanted.num_tokens * self._ports.kv_bytes_per_token
+                num_bytes = flight.wanted.num_tokens * self._ports.kv_bytes_per_token
+                self.num_landed_bytes += num_bytes
+                self._ports.meter.count_received(num_bytes)
                 self._finishing.append(asyncio.create_task(self._confirm(flight, index, room)))
             case Landed.DAMAGED:
                 log.error("segment_damaged", request_index=index, num_tokens=flight.wanted.num_tokens)

@@ -20,6 +20,7 @@ from pic_worker.core.arena_ids import Page
 from pic_worker.core.store_entry import SegmentKey
 from pic_worker.data_plane_settings import DataPlaneSettings
 from pic_worker.errors import LeaseEndedError, PeerGoneError, PeerRefusedError
+from pic_worker.metrics import WorkerMetrics
 from pic_worker.orderly_catalogue import OrderlyCatalogue
 from pic_worker.segment_arrivals import SegmentArrivals
 from pic_worker.segment_fetcher import SegmentFetcher
@@ -83,6 +84,7 @@ class Node:
     fetcher: SegmentFetcher
     transport: Transport
     card: DataPlaneCard
+    metrics: WorkerMetrics
     plane: DataPlane | None = None
 
     def write(self, segment: LeasedSegment, seed: int) -> None:
@@ -189,6 +191,9 @@ class FakeSession:
             for rank in range(NUM_RANKS):
                 for there, here in zip(move.source_pages, move.home_pages, strict=True):
                     self._home.memory.view(rank, here, 1)[:] = self._source.memory.view(rank, there, 1)
+            if not self._served.was_held(move.index):
+                landed(move.index, Landed.LEASE_ENDED)
+                continue
             landed(move.index, Landed.DAMAGED if self._network.is_damaging else Landed.INTACT)
 
     def close(self) -> None:
@@ -261,8 +266,16 @@ class DataWorld:
         lease_s: float, veto_ratio: float, join_grace_s: float,
     ) -> Node:  # fmt: skip
         catalogue, arrivals = OrderlyCatalogue(store), SegmentArrivals(time.monotonic)
+        metrics = WorkerMetrics()
+        meter = metrics.transfers(self.kind)
         segments = SegmentServer(
-            catalogue=catalogue, arrivals=arrivals, lease_s=lease_s, join_grace_s=join_grace_s, clock=time.monotonic
+            catalogue=catalogue, arrivals=arrivals, lease_s=lease_s, join_grace_s=join_grace_s, clock=time.monotonic,
+            kv_bytes_per_token=kv_bytes_per_token(page_bytes), meter=meter,
+        )  # fmt: skip
+        metrics.watch_pins(
+            for_peers=lambda: segments.num_leases,
+            for_requests=lambda: catalogue.num_leases - segments.num_leases,
+            reservations=lambda: catalogue.num_reservations,
         )
         transport = FakeTransport(self.network, worker_id)
         ports = TransferPorts(
@@ -272,6 +285,7 @@ class DataWorld:
             arrivals=arrivals,
             clock=time.monotonic,
             kv_bytes_per_token=kv_bytes_per_token(page_bytes),
+            meter=meter,
         )
         geometry = PageGeometry(page_tokens=PAGE_TOKENS, page_bytes=page_bytes, num_ranks=NUM_RANKS)
         card = DataPlaneCard(
@@ -280,13 +294,14 @@ class DataWorld:
         )  # fmt: skip
         fetcher = SegmentFetcher(ports, veto_ratio=veto_ratio)
         memory = HeapPages(num_pages, page_bytes)
-        return Node(worker_id, store, memory, arrivals, segments, fetcher, transport, card)
+        return Node(worker_id, store, memory, arrivals, segments, fetcher, transport, card, metrics)
 
     async def _start_real(
         self, worker_id: WorkerId, store: FakeStore, num_pages: int, page_bytes: int, settings: DataPlaneSettings
     ) -> Node:
         memory = ArenaFiles(num_pages, page_bytes)
         self._closing.append(memory)
+        metrics = WorkerMetrics()
         plane = await start_data_plane(
             settings,
             WorkerIdentity(worker_id=worker_id, epoch=WorkerEpoch(1), domain_id=DOMAIN),
@@ -294,10 +309,19 @@ class DataWorld:
             catalogue=store,
             directory=self.directory,
             clock=time.monotonic,
+            metrics=metrics,
         )
-        transport = plane.transport
         return Node(
-            worker_id, store, memory, plane.arrivals, plane.segments, plane.fetcher, transport, plane.card, plane
+            worker_id,
+            store,
+            memory,
+            plane.arrivals,
+            plane.segments,
+            plane.fetcher,
+            plane.transport,
+            plane.card,
+            metrics,
+            plane,
         )
 
 

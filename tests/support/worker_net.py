@@ -69,6 +69,7 @@ class WorkerNet:
         config = replace(CONFIG, worker=at, epoch=EPOCH, **changes)  # type: ignore[arg-type]
         engine = SimEngine(config, StepCost(linear_table()), LOAD_COST)
         links = Links(egress=Link(LINK), ingress=Link(LINK))
+        metrics, block_events, segment_events = WorkerMetrics(), RecordedBlockEvents(), RecordedSegmentEvents()
         fetcher = Fetcher(
             worker_id=at.worker_id,
             peers=self.peers,
@@ -76,8 +77,8 @@ class WorkerNet:
             link_fit=LINK,
             kv_bytes_per_token=KV_BYTES_PER_TOKEN,
             clock=clock,
+            meter=metrics.transfers("sim"),
         )
-        metrics, block_events, segment_events = WorkerMetrics(), RecordedBlockEvents(), RecordedSegmentEvents()
         service = PrefillService(
             card=make_card(at.worker_id),
             engine=engine,

@@ -19,6 +19,7 @@ from pic_worker.catalogue import Catalogue
 from pic_worker.core.handshake import MIN_SECRET_BYTES
 from pic_worker.data_plane_settings import DataPlaneSettings
 from pic_worker.errors import StartError
+from pic_worker.metrics import WorkerMetrics
 from pic_worker.orderly_catalogue import OrderlyCatalogue
 from pic_worker.ports import Clock
 from pic_worker.segment_arrivals import SegmentArrivals
@@ -99,20 +100,17 @@ async def start_data_plane(
     directory: DataDirectory,
     clock: Clock,
     arrivals: SegmentArrivals | None = None,
+    metrics: WorkerMetrics | None = None,
 ) -> DataPlane:
     """
     Args:
         arrivals: told of what the engine stores; None makes one that nobody tells.
+        metrics: None makes some that nobody reads.
 
     Raises:
         StartError: the secret, the memory, the address or NIXL is missing; or `settings` turn it off.
     """
-    kind = settings.kind
-    if kind is None:
-        raise StartError("the data plane is turned off")
-    if not settings.secret_file:
-        raise StartError(f"the data plane's transport {kind.value} needs a secret_file")
-    secret = read_secret(settings.secret_path)
+    kind, secret = _kind_and_secret(settings)
     async with AsyncExitStack() as started:
         memory = MappedPages(shape.arena_paths, shape.page_bytes)
         started.callback(memory.close)
@@ -120,13 +118,18 @@ async def start_data_plane(
         started.push_async_callback(orderly.settle)
         if arrivals is None:
             arrivals = SegmentArrivals(clock)
+        metrics = metrics or WorkerMetrics()
+        meter = metrics.transfers(kind.value)
         segments = SegmentServer(
             catalogue=orderly,
             arrivals=arrivals,
             lease_s=settings.lease_s,
             join_grace_s=settings.join_grace_s,
             clock=clock,
+            kv_bytes_per_token=shape.kv_bytes_per_token,
+            meter=meter,
         )
+        _watch_pins(metrics, orderly, segments)
         lease_clock = asyncio.create_task(segments.run())
         started.callback(lease_clock.cancel)
         nixl = None
@@ -155,6 +158,7 @@ async def start_data_plane(
             arrivals=arrivals,
             clock=clock,
             kv_bytes_per_token=shape.kv_bytes_per_token,
+            meter=meter,
         )
         fetcher = SegmentFetcher(ports, veto_ratio=settings.veto_ratio)
         started.push_async_callback(fetcher.close)
@@ -166,6 +170,23 @@ async def start_data_plane(
             arrivals=arrivals,
             started=started.pop_all(),
         )
+
+
+def _kind_and_secret(settings: DataPlaneSettings) -> tuple[DataPlaneKind, bytes]:
+    kind = settings.kind
+    if kind is None:
+        raise StartError("the data plane is turned off")
+    if not settings.secret_file:
+        raise StartError(f"the data plane's transport {kind.value} needs a secret_file")
+    return kind, read_secret(settings.secret_path)
+
+
+def _watch_pins(metrics: WorkerMetrics, catalogue: OrderlyCatalogue, segments: SegmentServer) -> None:
+    metrics.watch_pins(
+        for_peers=lambda: segments.num_leases,
+        for_requests=lambda: catalogue.num_leases - segments.num_leases,
+        reservations=lambda: catalogue.num_reservations,
+    )
 
 
 async def announce(client: Client, namespace: str, worker_id: WorkerId, plane: DataPlane | None) -> None:

@@ -21,6 +21,7 @@ from nebula_protocol.receipt import FallbackReason
 from pic_worker.core.effects import FetchCommand
 from pic_worker.core.link import Link
 from pic_worker.fetcher import Fetched, Fetcher
+from pic_worker.metrics import WorkerMetrics
 
 HOME, PEER, OTHER_PEER = WorkerId(1), WorkerId(2), WorkerId(3)
 FIRST, SECOND, THIRD = (SegmentHash(bytes([n]) * 16) for n in range(3))
@@ -68,6 +69,7 @@ class Fetching:
             link_fit=LINK,
             kv_bytes_per_token=KV_BYTES_PER_TOKEN,
             clock=asyncio.get_running_loop().time,
+            meter=WorkerMetrics().transfers("sim"),
         )
 
     def start(self, *segments: SegmentHash, peer: WorkerId = PEER, wait_s: float = 0.5) -> None:

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from support.engine_world import EngineWorld, helper, passage, planned, span, unplanned
+from support.engine_world import EngineWorld, helper, join, passage, planned, span, unplanned
 from support.worker_net import WorkerNet
 
 from nebula_protocol.ids import WorkerId, WorkerWithDpRank
+from nebula_protocol.messages import SetSplit
 from nebula_protocol.plan import Source
 from pic_worker.metrics import WorkerMetricName, WorkerMetrics
 
@@ -27,8 +28,10 @@ def scraped(metrics: WorkerMetrics) -> dict[str, float]:
 
 
 def test_before_any_request_every_metric_is_there_at_zero() -> None:
-    samples = scraped(WorkerMetrics())
-    bases = {name.removesuffix("_sum").removesuffix("_count") for name in samples}
+    metrics = WorkerMetrics()
+    metrics.transfers("tcp")
+    samples = scraped(metrics)
+    bases = {name.partition(".")[0].removesuffix("_sum").removesuffix("_count") for name in samples}
     # Prefills have a label, which gets its values with the first request.
     assert bases == NAMES - {WorkerMetricName.PREFILLS}
     assert set(samples.values()) == {0.0}
@@ -60,6 +63,35 @@ def test_receipts_add_to_the_prefills_of_their_kind() -> None:
     samples = scraped(metrics)
     assert samples[f"{WorkerMetricName.PREFILLS}.prompt"] == 2
     assert samples[f"{WorkerMetricName.PREFILLS}.helper"] == 1
+
+
+async def test_a_service_tells_the_split_that_it_was_set(net: WorkerNet) -> None:
+    worker = net.add(1)
+    worker.service.set_split(SetSplit(prefix_ratio=0.125))
+    assert scraped(worker.metrics)[WorkerMetricName.SPLIT_PREFIX_RATIO] == 0.125
+
+
+async def test_simulated_transfers_count_too(net: WorkerNet) -> None:
+    home, holder = net.add(1), net.add(2, join_grace_s=0.05)
+    tokens = passage(2, 20)
+    await holder.service.prefill(unplanned("holds", join(passage(5, 4), tokens), [(4, 24)]))
+    wants = join(passage(3, 4), tokens, passage(4, 4))
+    plan = [span(wants, 4, 24, Source.FETCH, holder.at)]
+    await home.service.prefill(planned("wants", wants, plan, wait_budget_s=1.0))
+    missing = join(passage(6, 4), passage(7, 20))
+    await home.service.prefill(
+        planned("joins", missing, [span(missing, 4, 20, Source.JOIN, holder.at)], wait_budget_s=1.0)
+    )
+    other = join(passage(8, 4), passage(9, 20))
+    from_nobody = [span(other, 4, 20, Source.FETCH, WorkerWithDpRank(WorkerId(9)))]
+    await home.service.prefill(planned("asks nobody", other, from_nobody, wait_budget_s=1.0))
+    at_home, at_holder = scraped(home.metrics), scraped(holder.metrics)
+    ends = {name.split(".")[1]: count for name, count in at_home.items() if "transfers_total" in name and count}
+    assert ends == {"fetched": 1, "not_there": 1, "source_gone": 1}
+    # 20 tokens of 10 bytes.
+    assert at_home[f"{WorkerMetricName.TRANSFER_BYTES}.in.sim"] == 200
+    assert at_holder[f"{WorkerMetricName.TRANSFER_BYTES}.out.sim"] == 200
+    assert at_home[f"{WorkerMetricName.TRANSFER_SECONDS}_count.sim"] == 1
 
 
 async def test_a_service_counts_steps_queues_and_waits(net: WorkerNet) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from support.data_store import FakeStore, tokens_of
+from support.data_store import FakeStore, key_of, tokens_of
 
 from nebula_protocol.ids import Origin
 from pic_worker.catalogue import IncomingSegment, Lease, ReservationId, Reserved, Unreserved
@@ -36,10 +36,13 @@ class SlowStore(FakeStore):
         return lease_id
 
 
-def incoming(store: FakeStore) -> IncomingSegment:
-    segment = store.put(tokens_of(1, 8))
-    store.evict(segment.key)
-    return IncomingSegment(StoredSegment(segment.key, segment.token_bytes, 8, Origin.ALONE), 0)
+def incoming() -> IncomingSegment:
+    return incoming_of(1)
+
+
+def incoming_of(first_token: int, num_tokens: int = 8) -> IncomingSegment:
+    tokens = tokens_of(first_token, num_tokens)
+    return IncomingSegment(StoredSegment(key_of(tokens), tokens, num_tokens, Origin.ALONE), 0)
 
 
 async def cancel(call: "asyncio.Task[object]", store: SlowStore, catalogue: OrderlyCatalogue) -> None:
@@ -64,7 +67,7 @@ async def test_a_lease_that_nobody_waits_for_any_more_is_released() -> None:
 async def test_room_that_nobody_waits_for_any_more_is_given_back() -> None:
     store = SlowStore()
     catalogue = OrderlyCatalogue(store)
-    await cancel(asyncio.ensure_future(catalogue.reserve((incoming(store),))), store, catalogue)
+    await cancel(asyncio.ensure_future(catalogue.reserve((incoming(),))), store, catalogue)
     assert store.is_clean
     assert len(store.free) == 8
 
@@ -73,9 +76,48 @@ async def test_a_confirmed_copy_that_nobody_waits_for_stays_but_is_not_pinned() 
     store = SlowStore()
     catalogue = OrderlyCatalogue(store)
     store.may_answer.set()
-    (reserved,) = await catalogue.reserve((incoming(store),))
+    (reserved,) = await catalogue.reserve((incoming(),))
     assert isinstance(reserved, Reserved)
     store.may_answer.clear()
     await cancel(asyncio.ensure_future(catalogue.confirm(reserved.reservation_id)), store, catalogue)
     assert store.is_clean
     assert len(store.entries) == 1
+
+
+def pins(catalogue: OrderlyCatalogue) -> tuple[int, int]:
+    return catalogue.num_leases, catalogue.num_reservations
+
+
+async def test_what_is_taken_and_not_given_back_is_counted() -> None:
+    store = FakeStore(num_pages=8)
+    catalogue = OrderlyCatalogue(store)
+    key = store.put(tokens_of(50, 8)).key
+    lease = await catalogue.lease((key,))
+    (kept, given_back) = await catalogue.reserve((incoming(), incoming_of(100)))
+    assert isinstance(kept, Reserved)
+    assert isinstance(given_back, Reserved)
+    assert pins(catalogue) == (1, 2)
+    catalogue.cancel([given_back.reservation_id])
+    confirmed = await catalogue.confirm(kept.reservation_id)
+    assert pins(catalogue) == (2, 0)
+    assert lease.lease_id is not None
+    for lease_id in (lease.lease_id, confirmed, confirmed):
+        catalogue.release(lease_id)
+    assert pins(catalogue) == (0, 0)
+    await catalogue.settle()
+
+
+async def test_what_was_not_there_is_not_counted_as_taken() -> None:
+    store = FakeStore(num_pages=2)
+    catalogue = OrderlyCatalogue(store)
+    assert (await catalogue.lease((incoming().stored.key,))).lease_id is None
+    await catalogue.reserve((incoming_of(1, num_tokens=40),))
+    assert pins(catalogue) == (0, 0)
+
+
+async def test_what_is_taken_for_a_caller_that_is_gone_is_counted_until_it_is_given_back() -> None:
+    store = SlowStore()
+    catalogue = OrderlyCatalogue(store)
+    key = store.put(tokens_of(1, 8)).key
+    await cancel(asyncio.ensure_future(catalogue.lease((key,))), store, catalogue)
+    assert pins(catalogue) == (0, 0)

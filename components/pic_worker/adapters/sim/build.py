@@ -54,6 +54,7 @@ async def build_prefill(
         block_events, segment_events = LateBlockEvents(late), LateSegmentEvents(late)
     links = Links(egress=Link(costs.link), ingress=Link(costs.link))
     metrics = WorkerMetrics()
+    metrics.set_split(settings.prefix_ratio)
     service = PrefillService(
         card=card,
         engine=SimEngine(make_engine_config(settings, costs, card), costs.step, costs.load),
@@ -64,6 +65,7 @@ async def build_prefill(
             link_fit=costs.link,
             kv_bytes_per_token=costs.kv_bytes_per_token,
             clock=time.monotonic,
+            meter=metrics.transfers(settings.engine),
         ),
         links=links,
         block_events=block_events,

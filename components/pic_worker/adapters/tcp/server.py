@@ -186,4 +186,4 @@ class _Conversation:
             return PagesLost(index=index)
         digests = await self._deliver(self._channel, index, segment.pages)
         # Asked again behind the last byte: pages that another entry has by now are no longer the segment's.
-        return PagesSent(index=index, digests=digests) if self._served.is_held(index) else PagesLost(index=index)
+        return PagesSent(index=index, digests=digests) if self._served.was_held(index) else PagesLost(index=index)

@@ -69,6 +69,7 @@ async def build_prefill_worker(
         feed = EngineFeed(sockets)
         started.callback(feed.close)
         metrics = WorkerMetrics()
+        metrics.set_split(settings.prefix_ratio)
         arrivals = SegmentArrivals(time.monotonic)
         events = _make_events(settings, feed, metrics, block_events, hash_salted, arrivals)
         engine = await VllmEngine.start(settings, sockets)
@@ -76,7 +77,7 @@ async def build_prefill_worker(
         card = await _warm_up(settings, worker_id, engine, events)
         cutter = make_cutter(settings, tokenizer, card.domain.domain_id, hash_salted)
         catalogue = EngineCatalogue(feed)
-        plane = await _start_plane(settings, card, engine, catalogue, client, arrivals)
+        plane = await _start_plane(settings, card, engine, catalogue, client, arrivals, metrics)
         if plane is not None:
             started.push_async_callback(plane.close)
         intake = SegmentIntake(
@@ -171,6 +172,7 @@ async def _start_plane(
     catalogue: EngineCatalogue,
     client: Client,
     arrivals: SegmentArrivals,
+    metrics: WorkerMetrics,
 ) -> DataPlane | None:
     """None where segments stay where they are."""
     kind = settings.data_plane.kind
@@ -185,6 +187,7 @@ async def _start_plane(
         directory=nats_directory(client, settings.namespace),
         clock=time.monotonic,
         arrivals=arrivals,
+        metrics=metrics,
     )
     log.info("data_plane_started", transport=kind.value, port=plane.card.port, num_ranks=len(shape.arena_paths))
     return plane

@@ -236,6 +236,7 @@ class PrefillService:
 
     def set_split(self, control: SetSplit) -> None:
         self._events.set_split(control.prefix_ratio)
+        self._metrics.set_split(control.prefix_ratio)
 
 
 def _segments_of(request: HelperRequest) -> Iterator[tuple[SegmentHash, TokenArray]]:
