@@ -19,7 +19,7 @@ from nebula_cli.choice_words import (
 from nebula_cli.split_words import describe_split
 from nebula_cli.worker_name import WorkerNames
 from nebula_protocol.events import Candidate, Decision
-from nebula_protocol.plan import SegmentPlan, Source
+from nebula_protocol.plan import Source
 
 _HASH_DIGITS = 8
 
@@ -50,22 +50,23 @@ def _segments(decision: Decision, names: WorkerNames) -> Table:
         table.add_column(heading, justify="right")
     for heading in ("segment", "source"):
         table.add_column(heading)
-    for number, segment in enumerate(decision.plan.segments, start=1):
+    for index, segment in enumerate(decision.plan.segments):
         table.add_row(
-            str(number),
+            str(index + 1),
             f"{segment.start:,}",
             f"{segment.end:,}",
             f"{segment.end - segment.start:,}",
             f"{segment.segment_hash.hex()[:_HASH_DIGITS]}…",
-            _source(decision, segment, names),
+            _source(decision, index, names),
         )
     return table
 
 
-def _source(decision: Decision, segment: SegmentPlan, names: WorkerNames) -> str:
-    source, plan = segment.source, decision.plan
+def _source(decision: Decision, index: int, names: WorkerNames) -> str:
+    plan = decision.plan
+    segment = plan.segments[index]
     other = "" if segment.from_worker is None else names.name(segment.from_worker)
-    match source:
+    match segment.source:
         # The last token is always computed, so a segment that ends the prompt is covered one token earlier.
         case Source.LOCAL if min(segment.end, decision.prompt_tokens - 1) <= plan.prefix_hit_tokens:
             return "prefix"
@@ -79,8 +80,10 @@ def _source(decision: Decision, segment: SegmentPlan, names: WorkerNames) -> str
             return f"join at {other}"
         case Source.COMPUTE_AT:
             return f"compute at {other}"
+        case Source.COMPUTE if index in decision.unknown_segments:
+            return "compute, nobody has it"
         case Source.COMPUTE:
-            return "compute"
+            return "compute, though a copy is known"
 
 
 def _candidates(decision: Decision, names: WorkerNames) -> Table:

@@ -68,6 +68,7 @@ def decision(
     num_workers: int = 7,
     is_bound: bool = False,
     split: SplitNow | None = None,
+    unknown_segments: Sequence[int] = (),
 ) -> Decision:
     """The first candidate is the chosen one."""
     chosen = candidates[0]
@@ -91,6 +92,7 @@ def decision(
         num_workers=num_workers,
         is_bound=is_bound,
         split=split,
+        unknown_segments=tuple(unknown_segments),
     )
 
 

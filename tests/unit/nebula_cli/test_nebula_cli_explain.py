@@ -32,12 +32,14 @@ SEGMENTS = (
     segment(664, 964, Source.JOIN, 2),
     segment(964, 1_064, Source.JOIN, 1),
     segment(1_064, 1_364, Source.COMPUTE_AT, 3),
-    segment(1_364, 1_484, Source.COMPUTE),
+    segment(1_364, 1_400, Source.COMPUTE),
+    segment(1_400, 1_484, Source.COMPUTE),
 )
 FIRST = decision(
     candidate(1, free_in_ms=120, arrive_in_ms=130, compute_ms=30, prefix=64, segments=1_000, copied=600, cost_ms=12),
     candidate(2, compute_ms=1_430),
     segments=SEGMENTS,
+    unknown_segments=(5, 7),
 )
 SECOND = decision(candidate(2, compute_ms=50), request_id="second", pic=False, attempt=2)
 
@@ -76,7 +78,7 @@ def test_a_request_is_told_with_its_tokens_and_the_time_of_the_decision(recorded
 
 def test_each_segment_is_told_with_where_it_comes_from(recorded: Path) -> None:
     output = explain("request-1", "--file", recorded).output
-    sources = [rows_of(output, str(number))[0][-1] for number in range(1, 8)]
+    sources = [rows_of(output, str(number))[0][-1] for number in range(1, 9)]
     assert sources == [
         "prefix",
         "local",
@@ -84,7 +86,8 @@ def test_each_segment_is_told_with_where_it_comes_from(recorded: Path) -> None:
         "join at 000002",
         "join: another request computes it there",
         "compute at 000003",
-        "compute",
+        "compute, though a copy is known",
+        "compute, nobody has it",
     ]
     assert rows_of(output, "3")[0][1:4] == ["364", "664", "300"]
 
