@@ -5,57 +5,37 @@ from typing import Annotated
 
 import typer
 
+from nebula_bench.data_plane.fetch_settings import FetchSettings
 from nebula_bench.data_plane.parallel_settings import ParallelSettings
 from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart, ThroughputSettings
+from nebula_cli import data_plane_options as options
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.parts_run import run_parts
 from nebula_cli.quiet_logs import quiet_logs
 
 _DEFAULTS = DataPlaneBenchSettings()
-_THROUGHPUT = "Part throughput"
-_PARALLEL = "Part parallel"
 
 
 def data_plane(
     part: Annotated[
         list[DataPlanePart] | None, typer.Option(help="Only this part; several allowed.", show_default="all")
     ] = None,
-    transport: Annotated[
-        list[str] | None,
-        typer.Option(help="tcp or nixl; several allowed.", show_default="tcp, nixl", rich_help_panel=_THROUGHPUT),
-    ] = None,
-    segments: Annotated[
-        int, typer.Option(help="Segments of one transfer.", rich_help_panel=_THROUGHPUT)
-    ] = _DEFAULTS.throughput.num_segments,
-    tokens: Annotated[
-        int, typer.Option(help="Tokens of each.", rich_help_panel=_THROUGHPUT)
-    ] = _DEFAULTS.throughput.segment_tokens,
-    repetitions: Annotated[
-        int, typer.Option(help="Transfers of each kind, in turn.", rich_help_panel=_THROUGHPUT)
-    ] = _DEFAULTS.throughput.num_repetitions,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Trace of the replays, .jsonl or .jsonl.gz.", show_default=False, rich_help_panel=_PARALLEL),
-    ] = None,
-    cold_prompts: Annotated[
-        int, typer.Option(help="Prompts of each size on the idle cluster.", rich_help_panel=_PARALLEL)
-    ] = _DEFAULTS.parallel.num_prompts,
-    cold_time_scale: Annotated[
-        float, typer.Option(help="Real seconds per simulated second for these.", rich_help_panel=_PARALLEL)
-    ] = _DEFAULTS.parallel.idle_time_scale,
-    loaded_requests: Annotated[
-        int, typer.Option(help="The first N requests of the trace.", rich_help_panel=_PARALLEL)
-    ] = _DEFAULTS.parallel.num_requests,
-    loaded_rate: Annotated[
-        float, typer.Option(help="Mean arrivals a second (Poisson).", rich_help_panel=_PARALLEL)
-    ] = _DEFAULTS.parallel.rate_per_s,
-    loaded_seed: Annotated[
-        list[int] | None,
-        typer.Option(help="Of the arrival times; several allowed.", show_default="1, 2, 3", rich_help_panel=_PARALLEL),
-    ] = None,
-    loaded_time_scale: Annotated[
-        float, typer.Option(help="Real seconds per simulated second for the replays.", rich_help_panel=_PARALLEL)
-    ] = _DEFAULTS.parallel.loaded_time_scale,
+    transport: options.Transports = None,
+    segments: options.Segments = _DEFAULTS.throughput.num_segments,
+    tokens: options.SegmentTokens = _DEFAULTS.throughput.segment_tokens,
+    repetitions: options.Repetitions = _DEFAULTS.throughput.num_repetitions,
+    model: options.Model = _DEFAULTS.fetch.model,
+    passages: options.Passages = _DEFAULTS.fetch.passages,
+    fetch_pairs: options.FetchPairs = _DEFAULTS.fetch.num_pairs,
+    fetch_tokens: options.FetchTokens = _DEFAULTS.fetch.prompt_tokens,
+    joined_pairs: options.JoinedPairs = _DEFAULTS.fetch.num_joined,
+    trace: options.Trace = None,
+    cold_prompts: options.ColdPrompts = _DEFAULTS.parallel.num_prompts,
+    cold_time_scale: options.ColdTimeScale = _DEFAULTS.parallel.idle_time_scale,
+    loaded_requests: options.LoadedRequests = _DEFAULTS.parallel.num_requests,
+    loaded_rate: options.LoadedRate = _DEFAULTS.parallel.rate_per_s,
+    loaded_seed: options.LoadedSeeds = None,
+    loaded_time_scale: options.LoadedTimeScale = _DEFAULTS.parallel.loaded_time_scale,
     results: Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default=False)] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Put the tables into this document, between its marks.", show_default=False)
@@ -66,8 +46,13 @@ def data_plane(
 
     throughput: copies between two processes over each transport, in turn with a plain socket copy of as many bytes.
 
+    fetch: passages that another real worker has, beside computing them, and passages that another worker is computing.
+    Needs vLLM and the machine for itself, some five minutes.
+
+    faults: the tests of transfers that go wrong.
+
     parallel: prompts of 8 new passages on an idle graph of simulated workers, with helpers and on one worker, over fast
-    and slow links; and a trace under full load with parallel prefill and without. Some fifteen minutes.
+    and slow links; and a trace under full load with parallel prefill and without. Some ten minutes.
 
     Exit code 1: a bar was missed.
     """
@@ -78,6 +63,14 @@ def data_plane(
             num_segments=segments,
             segment_tokens=tokens,
             num_repetitions=repetitions,
+        ),
+        fetch=make_settings(
+            FetchSettings,
+            model=model,
+            passages=passages,
+            num_pairs=fetch_pairs,
+            prompt_tokens=fetch_tokens,
+            num_joined=joined_pairs,
         ),
         parallel=make_settings(
             ParallelSettings,

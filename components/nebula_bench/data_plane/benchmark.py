@@ -1,5 +1,9 @@
 """Measures the parts of the data plane's benchmark."""
 
+from nebula_bench.counted_tests import run_tests
+from nebula_bench.data_plane.faults_report import faults_markdown, faults_measurements
+from nebula_bench.data_plane.fetch import measure_fetch
+from nebula_bench.data_plane.fetch_report import fetch_markdown, fetch_measurements
 from nebula_bench.data_plane.measured_part import MeasuredPart
 from nebula_bench.data_plane.parallel import measure_parallel
 from nebula_bench.data_plane.parallel_report import parallel_markdown, parallel_measurements
@@ -19,6 +23,13 @@ async def measure_part(part: DataPlanePart, settings: DataPlaneBenchSettings, pr
     match part:
         case DataPlanePart.THROUGHPUT:
             return await _throughput(settings, progress)
+        case DataPlanePart.FETCH:
+            figures = await measure_fetch(settings.fetch, settings.logs, progress)
+            return MeasuredPart(part, fetch_markdown(figures), fetch_measurements(figures))
+        case DataPlanePart.FAULTS:
+            progress.begin("run the tests of transfers and their faults")
+            cases = await run_tests(settings.faults.tests)
+            return MeasuredPart(part, faults_markdown(cases), faults_measurements(cases))
         case DataPlanePart.PARALLEL:
             found = await measure_parallel(settings.parallel, settings.logs, progress)
             return MeasuredPart(part, parallel_markdown(found, settings.parallel), parallel_measurements(found))

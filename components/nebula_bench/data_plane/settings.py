@@ -6,12 +6,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nebula_bench.data_plane.faults_settings import FaultsSettings
+from nebula_bench.data_plane.fetch_settings import FetchSettings
 from nebula_bench.data_plane.parallel_settings import ParallelSettings
 
 
 class DataPlanePart(StrEnum):
     THROUGHPUT = "throughput"
     """Bytes a second of each transport beside a plain socket copy."""
+    FETCH = "fetch"
+    """Passages that another worker has, or is computing, beside computing them."""
+    FAULTS = "faults"
+    """The tests of transfers that go wrong."""
     PARALLEL = "parallel"
     """Passages of one prompt computed on several workers at once, on an idle cluster and under full load."""
 
@@ -53,6 +59,10 @@ class DataPlaneBenchSettings(BaseModel):
 
     throughput: ThroughputSettings = ThroughputSettings()
     """Of part `throughput`."""
+    fetch: FetchSettings = FetchSettings()
+    """Of part `fetch`."""
+    faults: FaultsSettings = FaultsSettings()
+    """Of part `faults`."""
     parallel: ParallelSettings = ParallelSettings()
     """Of part `parallel`."""
     logs: Path | None = None
