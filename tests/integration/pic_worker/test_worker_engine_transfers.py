@@ -38,6 +38,7 @@ pytestmark = [
 A, B = WorkerId(11), WorkerId(12)
 BLOCK = 32
 SYSTEM, PASSAGE, QUESTION = 40, 200, 23
+STORE_TOKENS = 4096
 WAIT_BUDGET_S = 60.0
 GONE_BUDGET_S = 10.0
 NOTHING = RequestOptions()
@@ -69,7 +70,7 @@ class Pair:
                 "block_size_tokens": BLOCK,
                 "context_tokens": 2048,
                 "device_capacity_tokens": 8192,
-                "store_capacity_tokens": 4096,
+                "store_capacity_tokens": STORE_TOKENS,
                 "max_step_tokens": 512,
                 "max_running": 8,
                 "cut": {"content_chunks": False},
@@ -143,6 +144,11 @@ class Pair:
         async with asyncio.timeout(GONE_BUDGET_S):
             while wanted & {entry.segment_hash for chunk in worker.service.state_chunks() for entry in chunk.segments}:
                 await asyncio.sleep(0.01)
+
+    def num_stored_tokens(self, worker_id: WorkerId) -> int:
+        """In segments, as far as the worker tells."""
+        chunks = self._vllm(worker_id).service.state_chunks()
+        return sum(entry.num_tokens for chunk in chunks for entry in chunk.segments)
 
     def domain_id(self) -> DomainId:
         return self._vllm(B).cutter.domain_id
@@ -236,6 +242,21 @@ async def test_segments_that_a_helper_computes_alone_are_fetched(pair: Pair) -> 
     receipt = prefilled.handover.receipt
     assert sources_of(receipt) == {Source.COMPUTE_AT}
     assert {segment.origin for segment in receipt.segments} == {"alone"}
+
+
+async def test_stores_that_are_full_make_room_for_what_is_copied_and_computed(pair: Pair) -> None:
+    # Twelve times 400 tokens, where each of the two stores holds 4,096.
+    for number in range(12):
+        passages = (f"full-{number}a", f"full-{number}b")
+        await pair.ask(A, passages, Source.COMPUTE)
+        fetched = await pair.ask(B, passages[::-1], Source.FETCH, A, question="who")
+        assert fetched.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+    local = await pair.ask(A, passages[::-1], Source.LOCAL, question="who")
+    assert local.handover.receipt.local_hit_tokens == 2 * PASSAGE
+    assert fetched.first == local.first
+    for worker_id in (A, B):
+        await pair.until_gone(worker_id, ("full-0a", "full-0b"))
+        assert pair.num_stored_tokens(worker_id) <= STORE_TOKENS
 
 
 async def test_tenants_do_not_share(pair: Pair) -> None:

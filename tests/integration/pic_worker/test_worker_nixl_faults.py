@@ -1,5 +1,6 @@
 """NIXL reads whose source freezes or dies under them: what may still be written to is not given to anybody else."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,11 +11,13 @@ from support.data_source import NUM_SEGMENTS, NUM_TOKENS, SourceProcess, wanted
 from support.data_source_process import PAGE_BYTES, SOURCE, tokens_of_segment
 from support.data_store import key_of
 
-from nebula_protocol.ids import Origin
+from nebula_protocol.ids import Origin, WorkerId
 from nebula_protocol.plan import Source
 from nebula_protocol.receipt import FallbackReason
+from pic_worker.adapters.nixl.transport import NixlTransport
 from pic_worker.catalogue import IncomingSegment, Reserved, Unreserved
 from pic_worker.segment_flight import Brought, SegmentResult
+from pic_worker.transport import SegmentMove
 
 pytest.importorskip("nixl._api", reason="NIXL is not installed")
 
@@ -71,11 +74,45 @@ def has_all(home: Node) -> bool:
     return all(home.has(key, seed) for seed, key in enumerate(keys, start=1))
 
 
+def once_read(home: Node, harm: Callable[[SegmentMove], None]) -> None:
+    """Does it to the second segment when all bytes have come, before they are looked at."""
+    assert isinstance(home.transport, NixlTransport)
+    pages = home.transport._pages
+    read = pages.read
+
+    async def read_then_harm(source_id: WorkerId, attachment: bytes, moves: Sequence[SegmentMove]) -> None:
+        await read(source_id, attachment, moves)
+        harm(moves[1])
+
+    pages.read = read_then_harm  # type: ignore[method-assign]
+
+
+async def source_lets_go(source: SourceProcess) -> None:
+    end_s = time.monotonic() + 20
+    while source.holds():
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.05)
+
+
 async def test_segments_are_read_from_another_process(home: Node, source: SourceProcess) -> None:
     assert await fetch(home, 30.0) == [CAME] * 4
     assert has_all(home)
     await settled(home)
     assert home.store.is_clean
+    await source_lets_go(source)
+
+
+async def test_a_spoilt_byte_is_noticed_and_its_segment_alone_refused(home: Node, source: SourceProcess) -> None:
+    def spoil(move: SegmentMove) -> None:
+        home.memory.view(1, move.home_pages[-1], 1)[-1] ^= 1
+
+    once_read(home, spoil)
+    assert await fetch(home, 30.0) == [CAME, FallbackReason.DAMAGED, CAME, CAME]
+    await settled(home)
+    assert home.store.is_clean
+    # Four pages a segment.
+    assert (len(home.store.entries), len(home.store.free)) == (3, 64 - 3 * 4)
+    await source_lets_go(source)
 
 
 async def test_room_that_a_frozen_source_may_write_to_stays_taken_until_it_cannot(
@@ -92,6 +129,7 @@ async def test_room_that_a_frozen_source_may_write_to_stays_taken_until_it_canno
     assert home.fetcher.num_running == 0
     assert home.store.is_clean
     assert home.store.num_used_pages + len(home.store.free) == 64
+    await source_lets_go(source)
 
 
 async def test_a_source_that_dies_under_a_read_is_gone_and_its_room_free(home: Node, source: SourceProcess) -> None:
