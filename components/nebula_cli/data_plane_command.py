@@ -7,6 +7,7 @@ import typer
 
 from nebula_bench.data_plane.fetch_settings import FetchSettings
 from nebula_bench.data_plane.parallel_settings import ParallelSettings
+from nebula_bench.data_plane.replay_settings import LiveReplaySettings
 from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart, ThroughputSettings
 from nebula_cli import data_plane_options as options
 from nebula_cli.checked_settings import make_settings
@@ -36,6 +37,14 @@ def data_plane(
     loaded_rate: options.LoadedRate = _DEFAULTS.parallel.rate_per_s,
     loaded_seed: options.LoadedSeeds = None,
     loaded_time_scale: options.LoadedTimeScale = _DEFAULTS.parallel.loaded_time_scale,
+    replay_requests: options.ReplayRequests = _DEFAULTS.replay.num_requests,
+    replay_rate: options.ReplayRate = _DEFAULTS.replay.rate_per_s,
+    replay_seed: options.ReplaySeed = _DEFAULTS.replay.seed,
+    replay_time_scale: options.ReplayTimeScale = _DEFAULTS.replay.time_scale,
+    invalid_store: options.InvalidStore = _DEFAULTS.replay.invalid.store_capacity_tokens,
+    invalid_delay: options.InvalidDelay = _DEFAULTS.replay.invalid.event_delay_s,
+    repeated_store: options.RepeatedStore = _DEFAULTS.replay.repeated.store_capacity_tokens,
+    repeated_delay: options.RepeatedDelay = _DEFAULTS.replay.repeated.event_delay_s,
     results: Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default=False)] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Put the tables into this document, between its marks.", show_default=False)
@@ -53,6 +62,9 @@ def data_plane(
 
     parallel: prompts of 8 new passages on an idle graph of simulated workers, with helpers and on one worker, over fast
     and slow links; and a trace under full load with parallel prefill and without. Some ten minutes.
+
+    replay: a trace under the router's merged accounting, against entries that nothing corrects and against events only,
+    each on a graph of simulated workers and in virtual time. Some ten minutes.
 
     Exit code 1: a bar was missed.
     """
@@ -81,6 +93,16 @@ def data_plane(
             rate_per_s=loaded_rate,
             seeds=tuple(loaded_seed) if loaded_seed else _DEFAULTS.parallel.seeds,
             loaded_time_scale=loaded_time_scale,
+        ),
+        replay=make_settings(
+            LiveReplaySettings,
+            trace=trace,
+            num_requests=replay_requests,
+            rate_per_s=replay_rate,
+            seed=replay_seed,
+            time_scale=replay_time_scale,
+            invalid={"store_capacity_tokens": invalid_store, "event_delay_s": invalid_delay},
+            repeated={"store_capacity_tokens": repeated_store, "event_delay_s": repeated_delay},
         ),
         logs=logs,
     )

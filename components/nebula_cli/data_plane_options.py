@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-_THROUGHPUT, _FETCH, _PARALLEL = "Part throughput", "Part fetch", "Part parallel"
+_THROUGHPUT, _FETCH, _PARALLEL, _REPLAY = "Part throughput", "Part fetch", "Part parallel", "Part replay"
+_REPLAYS = "Parts parallel and replay"
 
 Transports = Annotated[
     list[str] | None,
@@ -29,7 +30,7 @@ JoinedPairs = Annotated[
 
 Trace = Annotated[
     Path | None,
-    typer.Option(help="Trace of the replays, .jsonl or .jsonl.gz.", show_default=False, rich_help_panel=_PARALLEL),
+    typer.Option(help="Trace of the replays, .jsonl or .jsonl.gz.", show_default=False, rich_help_panel=_REPLAYS),
 ]
 ColdPrompts = Annotated[int, typer.Option(help="Prompts of each size on the idle cluster.", rich_help_panel=_PARALLEL)]
 ColdTimeScale = Annotated[
@@ -48,4 +49,23 @@ LoadedSeeds = Annotated[
 ]
 LoadedTimeScale = Annotated[
     float, typer.Option(help="Real seconds per simulated second for the replays.", rich_help_panel=_PARALLEL)
+]
+
+ReplayRequests = Annotated[int, typer.Option(help="The first N requests of the trace.", rich_help_panel=_REPLAY)]
+ReplayRate = Annotated[float, typer.Option(help="Mean arrivals a second (Poisson).", rich_help_panel=_REPLAY)]
+ReplaySeed = Annotated[int, typer.Option(help="Of the arrival times.", rich_help_panel=_REPLAY)]
+ReplayTimeScale = Annotated[
+    float, typer.Option(help="Real seconds per simulated second, for workers and arrivals.", rich_help_panel=_REPLAY)
+]
+InvalidStore = Annotated[
+    int, typer.Option(help="Tokens of each store in the runs that count invalid hits.", rich_help_panel=_REPLAY)
+]
+InvalidDelay = Annotated[
+    float, typer.Option(help="Simulated seconds that events are late in these runs.", rich_help_panel=_REPLAY)
+]
+RepeatedStore = Annotated[
+    int, typer.Option(help="Tokens of each store in the runs that count repeated computation.", rich_help_panel=_REPLAY)
+]
+RepeatedDelay = Annotated[
+    float, typer.Option(help="Simulated seconds that events are late in these runs.", rich_help_panel=_REPLAY)
 ]

@@ -7,6 +7,8 @@ from nebula_bench.data_plane.fetch_report import fetch_markdown, fetch_measureme
 from nebula_bench.data_plane.measured_part import MeasuredPart
 from nebula_bench.data_plane.parallel import measure_parallel
 from nebula_bench.data_plane.parallel_report import parallel_markdown, parallel_measurements
+from nebula_bench.data_plane.replay import measure_replays
+from nebula_bench.data_plane.replay_report import replay_markdown, replay_measurements
 from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart
 from nebula_bench.data_plane.throughput import measure_throughput, throughput_measurements
 from nebula_bench.data_plane.throughput_report import throughput_markdown
@@ -33,6 +35,11 @@ async def measure_part(part: DataPlanePart, settings: DataPlaneBenchSettings, pr
         case DataPlanePart.PARALLEL:
             found = await measure_parallel(settings.parallel, settings.logs, progress)
             return MeasuredPart(part, parallel_markdown(found, settings.parallel), parallel_measurements(found))
+        case DataPlanePart.REPLAY:
+            replays = await measure_replays(settings.replay, settings.logs, progress)
+            return MeasuredPart(
+                part, replay_markdown(replays, settings.replay), replay_measurements(replays, settings.replay)
+            )
 
 
 async def _throughput(settings: DataPlaneBenchSettings, progress: Progress) -> MeasuredPart:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nebula_bench.data_plane.faults_settings import FaultsSettings
 from nebula_bench.data_plane.fetch_settings import FetchSettings
 from nebula_bench.data_plane.parallel_settings import ParallelSettings
+from nebula_bench.data_plane.replay_settings import LiveReplaySettings
 
 
 class DataPlanePart(StrEnum):
@@ -20,6 +21,8 @@ class DataPlanePart(StrEnum):
     """The tests of transfers that go wrong."""
     PARALLEL = "parallel"
     """Passages of one prompt computed on several workers at once, on an idle cluster and under full load."""
+    REPLAY = "replay"
+    """A trace under the router's accounting and others, live and in virtual time."""
 
 
 class ThroughputSettings(BaseModel):
@@ -65,5 +68,7 @@ class DataPlaneBenchSettings(BaseModel):
     """Of part `faults`."""
     parallel: ParallelSettings = ParallelSettings()
     """Of part `parallel`."""
+    replay: LiveReplaySettings = LiveReplaySettings()
+    """Of part `replay`."""
     logs: Path | None = None
     """Folder for the logs of graphs; without one they go with their working directories."""

@@ -54,14 +54,18 @@ async def measure_replay(
     async with open_graph(spec, settings.logs) as graph:
         progress.begin(f"replay on graphs:{spec.name}", len(trace))
         record = await run_replay(graph, trace, settings, lambda _: progress.advance())
-        workers = await graph.metrics(PREFILL_WORKER)
-        return GraphReplay(
-            graph=graph.name,
-            num_prefill_workers=len(graph.processes(PREFILL_WORKER)),
-            summary=summarize(record, settings.replay_settings(graph.url, graph.info.model_name)),
-            prefill_ms=prefill_quantiles_ms(record.outcomes, settings.time_scale),
-            step_lag=total_histogram(workers, STEP_LAG),
-        )
+        return await read_replay(graph, record, settings)
+
+
+async def read_replay(graph: ServedGraph, record: ReplayRecord, settings: ServingSettings) -> GraphReplay:
+    """What there is to tell while the graph that was replayed on still runs."""
+    return GraphReplay(
+        graph=graph.name,
+        num_prefill_workers=len(graph.processes(PREFILL_WORKER)),
+        summary=summarize(record, settings.replay_settings(graph.url, graph.info.model_name)),
+        prefill_ms=prefill_quantiles_ms(record.outcomes, settings.time_scale),
+        step_lag=total_histogram(await graph.metrics(PREFILL_WORKER), STEP_LAG),
+    )
 
 
 async def run_replay(
