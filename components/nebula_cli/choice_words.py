@@ -6,8 +6,8 @@ from nebula_cli.worker_name import WorkerNames
 from nebula_protocol.events import Candidate, Decision
 from nebula_protocol.plan import Source
 
-_EVEN_S = 0.0005
-"""Times that differ by less are the same to a reader."""
+_EVEN_RATIO = 0.01
+"""Times that differ by less of the completion are the same to a reader."""
 _MAX_OTHERS = 3
 _HELPED = Source.COMPUTE_AT
 
@@ -26,13 +26,15 @@ def explain_choice(decision: Decision, names: WorkerNames) -> Iterator[str]:
 
 
 def duration(seconds: float) -> str:
-    """`0`, `0.4 ms`, `35 ms`, `1.24 s`."""
+    """`0`, `0.42 ms`, `4.2 ms`, `42 ms`, `1.24 s`."""
+    milliseconds = 1e3 * seconds
     if not seconds:
         return "0"
-    if abs(seconds) >= 0.9995:
-        return f"{seconds:.2f} s"
-    milliseconds = 1e3 * seconds
-    return f"{milliseconds:.0f} ms" if abs(milliseconds) >= 10 else f"{milliseconds:.1f} ms"
+    if milliseconds < 1:
+        return f"{milliseconds:.2f} ms"
+    if milliseconds < 9.95:
+        return f"{milliseconds:.1f} ms"
+    return f"{milliseconds:.0f} ms" if milliseconds < 999.5 else f"{seconds:.2f} s"
 
 
 def score_of(candidate: Candidate) -> float:
@@ -53,10 +55,10 @@ def helped_tokens(decision: Decision) -> int:
 
 
 def _chosen(decision: Decision, chosen: Candidate, names: WorkerNames) -> str:
-    estimate = chosen.estimate
-    waits = f", waits {duration(estimate.arrive_in_s)} for segments" if estimate.arrive_in_s > _EVEN_S else ""
+    estimate, even_s = chosen.estimate, _even_s(chosen)
+    waits = f", waits {duration(estimate.arrive_in_s)} for segments" if estimate.arrive_in_s > even_s else ""
     return (
-        f"{names.name(chosen.worker)} {_free(chosen)}, {_has(decision, chosen)}{waits} and computes for "
+        f"{names.name(chosen.worker)} {_free(chosen, even_s)}, {_has(decision, chosen)}{waits} and computes for "
         f"{duration(estimate.compute_s)}: done in {duration(estimate.completion_s)}"
     )
 
@@ -88,7 +90,7 @@ def _reason(decision: Decision, chosen: Candidate, others: list[Candidate], name
             f"of equally good workers the one that was given least work lately is taken"
         )
     soonest = min(other.estimate.completion_s for other in others)
-    if chosen.estimate.completion_s > soonest + _EVEN_S:
+    if chosen.estimate.completion_s > soonest + _even_s(chosen):
         return f"{name} is not the first to be done, but what the request costs others there is so much less"
     return "no other worker would be done sooner, counting what the request costs others that wait"
 
@@ -107,33 +109,35 @@ def _notable(others: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _other(decision: Decision, chosen: Candidate, other: Candidate, names: WorkerNames) -> str:
-    one, two = chosen.estimate, other.estimate
-    differences = [
-        _difference(two.arrive_in_s - one.arrive_in_s, "wait {} longer for segments", "wait {} less for segments"),
-        _difference(two.compute_s - one.compute_s, "compute {} longer", "compute {} less"),
-        _difference(two.completion_s - one.completion_s, "be done {} later", "be done {} sooner"),
-        _difference(cost_to_others(other) - cost_to_others(chosen), "cost others {} more", "cost others {} less"),
+    one, two, even_s = chosen.estimate, other.estimate, _even_s(chosen)
+    more_cost_s = cost_to_others(other) - cost_to_others(chosen)
+    told = [
+        (more if more_s > 0 else less).format(duration(abs(more_s)))
+        for more_s, more, less in (
+            (two.arrive_in_s - one.arrive_in_s, "wait {} longer for segments", "wait {} less for segments"),
+            (two.compute_s - one.compute_s, "compute {} longer", "compute {} less"),
+            (two.completion_s - one.completion_s, "be done {} later", "be done {} sooner"),
+            (more_cost_s, "cost others {} more", "cost others {} less"),
+        )
+        if abs(more_s) > even_s
     ]
-    told = [difference for difference in differences if difference]
     would = f"would {_joined(told)}" if told else "would be done at the same time"
-    return f"{names.name(other.worker)} {_free(other)} and {_has(decision, other)}: it {would}"
+    return f"{names.name(other.worker)} {_free(other, even_s)} and {_has(decision, other)}: it {would}"
 
 
-def _free(candidate: Candidate) -> str:
+def _even_s(chosen: Candidate) -> float:
+    return _EVEN_RATIO * chosen.estimate.completion_s
+
+
+def _free(candidate: Candidate, even_s: float) -> str:
     free_in_s = candidate.estimate.free_in_s
-    return f"is free in {duration(free_in_s)}" if free_in_s > _EVEN_S else "is idle"
+    return f"is free in {duration(free_in_s)}" if free_in_s > even_s else "is free at once"
 
 
 def _has(decision: Decision, candidate: Candidate) -> str:
     own = found_tokens(candidate) - candidate.copied_tokens
     copied = f" and gets {candidate.copied_tokens:,} from others" if candidate.copied_tokens else ""
     return f"has {own:,} of {decision.prompt_tokens:,} tokens{copied}"
-
-
-def _difference(seconds: float, more: str, less: str) -> str:
-    if abs(seconds) < _EVEN_S:
-        return ""
-    return (more if seconds > 0 else less).format(duration(abs(seconds)))
 
 
 def _joined(parts: list[str]) -> str:

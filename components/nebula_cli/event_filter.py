@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from nebula_cli.event_record import EventRecord, workers_of
+from nebula_cli.request_name import is_named
 from nebula_cli.worker_name import matches
 from nebula_protocol.events import Decision
 from nebula_protocol.subjects import Topic
@@ -16,7 +17,7 @@ class EventFilter:
     worker: str | None = None
     """As `worker_name.matches` takes it; a decision passes when the worker is its target or one of its sources."""
     request: str | None = None
-    """Beginning of a request id. Only decisions name a request."""
+    """Beginning of a request's or its answer's id. Only decisions name a request."""
     namespaces: frozenset[str] = frozenset()
 
     def wanted_topics(self) -> frozenset[Topic]:
@@ -33,4 +34,4 @@ class EventFilter:
 
 
 def _is_for_request(record: EventRecord, request: str) -> bool:
-    return isinstance(record.body, Decision) and record.body.request_id.startswith(request)
+    return isinstance(record.body, Decision) and is_named(record.body.request_id, request)

@@ -19,6 +19,7 @@ from nebula_cli.event_record import EventRecord, decode_message
 from nebula_cli.event_source import find_event_source
 from nebula_cli.explanation import render_decision
 from nebula_cli.quiet_end import quiet_end
+from nebula_cli.request_name import is_named
 from nebula_cli.split_words import describe_split
 from nebula_cli.worker_name import WorkerNames
 from nebula_protocol.errors import DecodeError
@@ -43,7 +44,7 @@ class NothingExplainedError(CliError):
 def explain(
     request: Annotated[
         str | None,
-        typer.Argument(help="Only the request whose id begins like this.", show_default="the next one"),
+        typer.Argument(help="Only the request whose id or answer's id begins like this.", show_default="the next one"),
     ] = None,
     count: Annotated[
         int | None,
@@ -104,7 +105,7 @@ class Explainer:
         body = record.body
         if isinstance(body, KvEvent | PicEvent) and record.worker is not None:
             self._names.learn(record.worker.worker_id, record.component)
-        if not isinstance(body, Decision) or not body.request_id.startswith(self._request):
+        if not isinstance(body, Decision) or not is_named(body.request_id, self._request):
             return False
         self._print(record, body, self._names)
         return True

@@ -17,8 +17,8 @@ def why(told: Decision) -> list[str]:
 
 
 def test_times_are_short_and_have_the_digits_that_matter() -> None:
-    said = [duration(seconds) for seconds in (0.0, 0.0004, 0.0096, 0.0354, 0.9999, 1.2449)]
-    assert said == ["0", "0.4 ms", "9.6 ms", "35 ms", "1.00 s", "1.24 s"]
+    said = [duration(seconds) for seconds in (0.0, 0.000424, 0.0096, 0.00996, 0.0354, 0.9999, 1.2449)]
+    assert said == ["0", "0.42 ms", "9.6 ms", "10 ms", "35 ms", "1.00 s", "1.24 s"]
 
 
 def test_a_busy_worker_that_has_the_tokens_beats_an_idle_one_that_has_not() -> None:
@@ -29,7 +29,7 @@ def test_a_busy_worker_that_has_the_tokens_beats_an_idle_one_that_has_not() -> N
         "w3 is free in 120 ms, has 1,457 of 1,484 tokens and computes for 30 ms: done in 150 ms",
         "no other worker would be done sooner, counting what the request costs others that wait",
         # 430 - 30 ms of computing, and 430 - 150 until it is done.
-        "w5 is idle and has 0 of 1,484 tokens: it would compute 400 ms longer and be done 280 ms later",
+        "w5 is free at once and has 0 of 1,484 tokens: it would compute 400 ms longer and be done 280 ms later",
     ]
 
 
@@ -53,11 +53,11 @@ def test_copies_are_told_apart_from_what_lies_there_and_so_is_the_wait_for_them(
     )
     chosen, _, other = why(told)
     assert chosen == (
-        "w1 is idle, has 600 of 1,484 tokens and gets 400 from others, waits 8.0 ms for segments and computes for "
-        "20 ms: done in 28 ms"
+        "w1 is free at once, has 600 of 1,484 tokens and gets 400 from others, waits 8.0 ms for segments "
+        "and computes for 20 ms: done in 28 ms"
     )
     assert other == (
-        "w2 is idle and has 0 of 1,484 tokens and gets 1,000 from others: "
+        "w2 is free at once and has 0 of 1,484 tokens and gets 1,000 from others: "
         "it would wait 30 ms longer for segments and be done 30 ms later"
     )
 
@@ -102,9 +102,12 @@ def test_without_other_candidates_the_reason_is_told() -> None:
 
 def test_workers_that_do_not_differ_are_said_not_to() -> None:
     told = decision(candidate(1, compute_ms=60), candidate(2, compute_ms=60.3))
-    assert why(told)[2] == "w2 is idle and has 0 of 1,484 tokens: it would be done at the same time"
+    assert why(told)[2] == "w2 is free at once and has 0 of 1,484 tokens: it would be done at the same time"
 
 
 def test_a_decision_that_tells_no_scores_is_explained_by_its_times() -> None:
     told = decision(candidate(1, compute_ms=50, cost_ms=None), candidate(2, compute_ms=80, cost_ms=None))
-    assert why(told)[2] == "w2 is idle and has 0 of 1,484 tokens: it would compute 30 ms longer and be done 30 ms later"
+    assert (
+        why(told)[2]
+        == "w2 is free at once and has 0 of 1,484 tokens: it would compute 30 ms longer and be done 30 ms later"
+    )

@@ -291,6 +291,7 @@ def test_a_filter_lets_only_what_was_asked_for_pass() -> None:
     assert list(filter(EventFilter(topics=frozenset({Topic.KV_EVENTS})).lets_pass, both)) == [kv]
     assert list(filter(EventFilter(worker="9d8707").lets_pass, both)) == both
     assert list(filter(EventFilter(request="req-4").lets_pass, both)) == [decision]
+    assert list(filter(EventFilter(request="chatcmpl-req-42").lets_pass, both)) == [decision]
     assert list(filter(EventFilter(request="eq-42").lets_pass, both)) == []
     assert list(filter(EventFilter(namespaces=frozenset({"other"})).lets_pass, both)) == []
 

@@ -72,7 +72,7 @@ def rows_of(output: str, first: str) -> list[list[str]]:
 
 def test_a_request_is_told_with_its_tokens_and_the_time_of_the_decision(recorded: Path) -> None:
     output = explain("--file", recorded).output
-    assert "request request-1: 1,484 tokens; decided in 0.4 ms" in output
+    assert "request request-1: 1,484 tokens; decided in 0.41 ms" in output
     assert "request second: 1,484 tokens; exact: no segments; attempt 2, after a worker was lost" in output
 
 
@@ -105,11 +105,21 @@ def test_the_candidates_are_told_with_the_parts_of_their_estimates(recorded: Pat
 def test_the_reason_is_told_in_words(recorded: Path) -> None:
     output = " ".join(explain("request-1", "--file", recorded).output.split())
     assert "prefill/000001 is free in 120 ms, has 464 of 1,484 tokens and gets 600 from others" in output
-    assert "000002 is idle and has 0 of 1,484 tokens: it would wait 130 ms less for segments, compute 1.40 s" in output
+    assert (
+        "000002 is free at once and has 0 of 1,484 tokens: it would wait 130 ms less for segments, compute 1.40 s"
+        in output
+    )
 
 
 def test_only_the_request_that_is_named_is_explained_and_a_beginning_of_its_id_is_enough(recorded: Path) -> None:
     output = explain("seco", "--file", recorded).output
+    assert "request second:" in output
+    assert "request-1" not in output
+
+
+@pytest.mark.parametrize("answer_id", ["cmpl-second", "chatcmpl-second"])
+def test_the_id_of_the_answer_names_the_request_too(recorded: Path, answer_id: str) -> None:
+    output = explain(answer_id, "--file", recorded).output
     assert "request second:" in output
     assert "request-1" not in output
 
