@@ -56,11 +56,20 @@ def helped_tokens(decision: Decision) -> int:
 
 def _chosen(decision: Decision, chosen: Candidate, names: WorkerNames) -> str:
     estimate, even_s = chosen.estimate, _even_s(chosen)
-    waits = f", waits {duration(estimate.arrive_in_s)} for segments" if estimate.arrive_in_s > even_s else ""
     return (
-        f"{names.name(chosen.worker)} {_free(chosen, even_s)}, {_has(decision, chosen)}{waits} and computes for "
-        f"{duration(estimate.compute_s)}: done in {duration(estimate.completion_s)}"
+        f"{names.name(chosen.worker)} {_free(chosen, even_s)}, {_has(decision, chosen)}, "
+        f"computes for {duration(estimate.compute_s)} and is done in {duration(estimate.completion_s)}"
+        f"{_arrival(chosen, even_s)}"
     )
+
+
+def _arrival(chosen: Candidate, even_s: float) -> str:
+    estimate = chosen.estimate
+    if estimate.arrive_in_s <= even_s:
+        return ""
+    in_turn_s = estimate.arrive_in_s + estimate.compute_s
+    meanwhile = ", layer by layer while it computes" if in_turn_s > estimate.completion_s + even_s else ""
+    return f"; the last segment arrives in {duration(estimate.arrive_in_s)}{meanwhile}"
 
 
 def _helped(decision: Decision, names: WorkerNames) -> Iterator[str]:

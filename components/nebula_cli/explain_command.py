@@ -154,10 +154,12 @@ def _opened(name: str) -> Iterator[TextIO]:
         yield sys.stdin
         return
     try:
-        with Path(name).open(encoding="utf-8") as file:
-            yield file
-    except (OSError, UnicodeError) as error:
-        raise CliError(f"{name} cannot be read: {error}") from error
+        # Lines that are no text are no events either, and are told as such.
+        file = Path(name).open(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CliError(f"{name} cannot be read: {error.strerror}") from error
+    with file:
+        yield file
 
 
 def _read_message(subject: str, data: bytes) -> tuple[EventRecord, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import nats
 import pytest
-from support.told_decisions import NAMESPACE, candidate, decision, message_of
+from support.told_decisions import NAMESPACE, candidate, decision, lines_of, message_of
 
 from nebula_protocol.events import Decision
 from nebula_protocol.subjects import Topic, event_subject
@@ -58,6 +58,18 @@ async def test_the_named_request_is_waited_for(tmp_path: Path, nats_url: str) ->
     exit_code, output, _ = await explained(tmp_path, nats_url, "request-3", "--json", "--count", "2")
     lines = [msgspec.json.decode(line) for line in output.splitlines()]
     assert (exit_code, [line["decision"]["request_id"] for line in lines]) == (0, ["request-3"] * 2)
+
+
+async def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path) -> None:
+    told = decision(candidate(1, compute_ms=50))
+    (tmp_path / "events.jsonl").write_text(lines_of(message_of(Topic.DECISIONS, told)) * 2_000)
+    command = f"'{sys.executable}' -m nebula_cli explain --json --file events.jsonl 2>errors | head -n 1"
+    process = await asyncio.create_subprocess_shell(
+        command, cwd=tmp_path, env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}, stdout=-1
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert len(out.splitlines()) == 1
+    assert (tmp_path / "errors").read_text() == ""
 
 
 async def test_a_request_that_does_not_come_ends_with_code_1_and_says_how_to_look_back(

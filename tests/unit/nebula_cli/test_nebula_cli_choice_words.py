@@ -1,5 +1,6 @@
 """Why a worker was chosen, in words."""
 
+from msgspec.structs import replace
 from support.told_decisions import candidate, decision, segment
 
 from nebula_cli.choice_words import duration, explain_choice
@@ -26,7 +27,7 @@ def test_a_busy_worker_that_has_the_tokens_beats_an_idle_one_that_has_not() -> N
         candidate(3, free_in_ms=120, compute_ms=30, prefix=57, segments=1_400), candidate(5, compute_ms=430)
     )
     assert why(told) == [
-        "w3 is free in 120 ms, has 1,457 of 1,484 tokens and computes for 30 ms: done in 150 ms",
+        "w3 is free in 120 ms, has 1,457 of 1,484 tokens, computes for 30 ms and is done in 150 ms",
         "no other worker would be done sooner, counting what the request costs others that wait",
         # 430 - 30 ms of computing, and 430 - 150 until it is done.
         "w5 is free at once and has 0 of 1,484 tokens: it would compute 400 ms longer and be done 280 ms later",
@@ -53,12 +54,22 @@ def test_copies_are_told_apart_from_what_lies_there_and_so_is_the_wait_for_them(
     )
     chosen, _, other = why(told)
     assert chosen == (
-        "w1 is free at once, has 600 of 1,484 tokens and gets 400 from others, waits 8.0 ms for segments "
-        "and computes for 20 ms: done in 28 ms"
+        "w1 is free at once, has 600 of 1,484 tokens and gets 400 from others, computes for 20 ms "
+        "and is done in 28 ms; the last segment arrives in 8.0 ms"
     )
     assert other == (
         "w2 is free at once and has 0 of 1,484 tokens and gets 1,000 from others: "
         "it would wait 30 ms longer for segments and be done 30 ms later"
+    )
+
+
+def test_an_engine_that_computes_while_its_segments_arrive_is_said_to_do_so() -> None:
+    busy = candidate(1, free_in_ms=30, arrive_in_ms=10, compute_ms=20, segments=1_000, copied=400)
+    # They are there before the engine is free.
+    assert why(decision(busy))[0].endswith("is done in 50 ms; the last segment arrives in 10 ms")
+    overlapping = replace(busy, estimate=replace(busy.estimate, free_in_s=0.0, completion_s=0.022))
+    assert why(decision(overlapping))[0].endswith(
+        "is done in 22 ms; the last segment arrives in 10 ms, layer by layer while it computes"
     )
 
 

@@ -144,7 +144,7 @@ def test_as_json_the_decision_is_whole_and_the_words_are_beside_it(recorded: Pat
 
 def test_a_line_that_is_no_event_is_told_and_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_text('{"topic": "decisions"}\n\nno json\n' + decided(SECOND))
+    path.write_bytes(b'{"topic": "decisions"}\n\n\xff\xfe\n' + decided(SECOND).encode())
     result = explain("--file", path)
     assert "request second:" in result.output
     assert "skipped line 1" in result.stderr
