@@ -1,6 +1,5 @@
 """What a running graph tells on NATS, kept to be judged afterwards: decisions, and what entered or left the stores."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,21 +13,17 @@ from nebula_protocol.events import Decision, Envelope, WorkerPicEvents
 from nebula_protocol.ids import RequestId, SegmentHash
 from nebula_protocol.subjects import Topic, all_event_subjects
 
+_MS_PER_S = 1_000
+
 
 class _Message(Protocol):
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    at_s: float
-    """`time.perf_counter`."""
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class KnownAtDecision:
     at_s: float
+    """Of the publisher's clock, which all processes of the graph share."""
     segments: frozenset[SegmentHash]
     """Of the plan, those of which the router knew a copy."""
 
@@ -37,8 +32,8 @@ class KnownAtDecision:
 class ClusterWatch:
     """Messages are read when somebody wants to know: while the graph runs, its machine has other work."""
 
-    decisions: list[Arrived] = field(default_factory=list)
-    store_events: list[Arrived] = field(default_factory=list)
+    decisions: list[bytes] = field(default_factory=list)
+    store_events: list[bytes] = field(default_factory=list)
 
     def known_at_decision(self) -> Mapping[RequestId, KnownAtDecision]:
         """By request; the last attempt counts.
@@ -47,26 +42,33 @@ class ClusterWatch:
             DecodeError: a message is no decision.
         """
         known: dict[RequestId, KnownAtDecision] = {}
-        for arrived in self.decisions:
-            decision = decode(decode(arrived.data, Envelope).payload, Decision)
+        for data in self.decisions:
+            envelope = decode(data, Envelope)
+            decision = decode(envelope.payload, Decision)
             unknown = frozenset(decision.unknown_segments)
             segments = frozenset(
                 segment.segment_hash for at, segment in enumerate(decision.plan.segments) if at not in unknown
             )
-            known[decision.request_id] = KnownAtDecision(arrived.at_s, segments)
+            known[decision.request_id] = KnownAtDecision(_published_at_s(envelope), segments)
         return known
 
     def worker_log(self, publish_delay_s: float) -> WorkerLog:
-        """What was stored when, if every event came so late.
+        """What was stored when, if every event was published so late.
 
         Raises:
             DecodeError: a message is none of a store's.
         """
+        # Those of different workers may overtake one another on their way.
+        envelopes = sorted((decode(data, Envelope) for data in self.store_events), key=_published_at_s)
         log = WorkerLog()
-        for arrived in self.store_events:
-            message = decode(decode(arrived.data, Envelope).payload, WorkerPicEvents)
-            log.record_events(message.worker_id, message.events, arrived.at_s - publish_delay_s)
+        for envelope in envelopes:
+            message = decode(envelope.payload, WorkerPicEvents)
+            log.record_events(message.worker_id, message.events, _published_at_s(envelope) - publish_delay_s)
         return log
+
+
+def _published_at_s(envelope: Envelope) -> float:
+    return envelope.published_at / _MS_PER_S
 
 
 @asynccontextmanager
@@ -79,10 +81,10 @@ async def open_watch(nats_url: str) -> AsyncIterator[ClusterWatch]:
     watch = ClusterWatch()
 
     async def take_decision(message: _Message) -> None:
-        watch.decisions.append(Arrived(time.perf_counter(), message.data))
+        watch.decisions.append(message.data)
 
     async def take_event(message: _Message) -> None:
-        watch.store_events.append(Arrived(time.perf_counter(), message.data))
+        watch.store_events.append(message.data)
 
     try:
         client = await connect(nats_url, "nebula-bench")

@@ -24,8 +24,6 @@ class ReplayRecord:
 
     outcomes: list[RequestOutcome] = field(default_factory=list)
     lag: LoopLagMeter = field(default_factory=LoopLagMeter)
-    started_at_s: float = 0.0
-    """`time.perf_counter`, which the outcomes' times count from."""
     wall_s: float = 0.0
     is_interrupted: bool = False
 
@@ -55,7 +53,7 @@ class Replay:
     async def run(self) -> None:
         """Returns when the last request has finished. When cancelled, `record` keeps what had finished."""
         arrivals_s = poisson_arrivals_s(len(self._trace), self._settings.rate_per_s, self._settings.seed)
-        self._start_s = self.record.started_at_s = time.perf_counter()
+        self._start_s = time.perf_counter()
         try:
             async with self.record.lag, asyncio.TaskGroup() as tasks:
                 for position, (request, arrival_s) in enumerate(zip(self._trace, arrivals_s.tolist(), strict=True)):
