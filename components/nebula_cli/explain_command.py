@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -132,7 +132,7 @@ async def _explain_live(
 
 def _explain_file(explainer: Explainer, name: str, count: int | None) -> None:
     num_explained = 0
-    with _opened(name) as file:
+    with _open(name) as file:
         for number, line in enumerate(file, start=1):
             record = _read_line(number, line)
             if record is None or not explainer.show(record):
@@ -144,22 +144,18 @@ def _explain_file(explainer: Explainer, name: str, count: int | None) -> None:
         raise NothingExplainedError(f"no {explainer.wanted} in {name}")
 
 
-@contextmanager
-def _opened(name: str) -> Iterator[TextIO]:
+def _open(name: str) -> AbstractContextManager[TextIO]:
     """
     Raises:
         CliError: it cannot be read.
     """
     if name == _STANDARD_INPUT:
-        yield sys.stdin
-        return
+        return nullcontext(sys.stdin)
     try:
         # Lines that are no text are no events either, and are told as such.
-        file = Path(name).open(encoding="utf-8", errors="replace")
+        return Path(name).open(encoding="utf-8", errors="replace")
     except OSError as error:
         raise CliError(f"{name} cannot be read: {error.strerror}") from error
-    with file:
-        yield file
 
 
 def _read_message(subject: str, data: bytes) -> tuple[EventRecord, ...]:
