@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.running_graph import ROOT, Json, RunningGraph, eventually, receipt_of
+from support.running_graph import EXTRA_FIELDS, ROOT, Json, RunningGraph, eventually, receipt_of
 
 from nebula_bench.pseudo_tokens import PseudoVocabulary
 from nebula_bench.serving.process_metrics import WORKERS, ProcessMetrics
@@ -30,7 +30,9 @@ SYSTEM, PASSAGE = 64, 512
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
-    graph = RunningGraph(tmp_path_factory.mktemp("nebula"), "nebula", "-f", "configs/nebula-2p1d-sim.yaml")
+    # All room for blocks at first, so that any segment that returns is a reason to move the split.
+    split = ("--Router.prefix_ratio=1", "--Router.window_requests=8")
+    graph = RunningGraph(tmp_path_factory.mktemp("nebula"), "nebula", "-f", "configs/nebula-2p1d-sim.yaml", *split)
     try:
         graph.wait_until_ready()
         yield graph
@@ -140,6 +142,17 @@ def test_engine_data_names_the_workers_that_the_router_chose(graph: RunningGraph
     assert answer["nvext"]["timing"]["total_time_ms"] > 0
 
 
+def test_a_client_may_choose_the_prefill_worker(graph: RunningGraph) -> None:
+    for number, worker_id in enumerate(sorted(prefill_ids(graph))):
+        nvext = {"prefill_worker_id": worker_id, "extra_fields": EXTRA_FIELDS}
+        answer = graph.complete(tokens_of((f"chosen {number}", 200)), nvext=nvext)
+        assert answer["nvext"]["engine_data"]["worker_id"]["prefill_worker_id"] == worker_id
+    messages = [{"role": "user", "content": "Anybody there?"}]
+    response = graph.post("/v1/chat/completions", {"messages": messages, "nvext": {"backend_instance_id": 5}})
+    assert response.status_code == 400
+    assert "there is no prefill worker 5" in response.text
+
+
 def test_dynamo_itself_names_the_router_as_the_worker(graph: RunningGraph) -> None:
     # A limit of Dynamo 1.4.2 that docs/results.md tells of; when this fails, it is gone.
     (router,) = graph.processes("Router")
@@ -155,14 +168,16 @@ def test_a_span_outside_the_prompt_is_refused_with_the_reason(graph: RunningGrap
     assert graph.chat("And now?")["choices"]
 
 
+def start_reader(graph: RunningGraph, *command: str) -> "subprocess.Popen[str]":
+    """`nebula ...` on this graph, which prints JSON."""
+    arguments = [sys.executable, "-m", "nebula_cli", *command, "--json", "--working-dir", str(graph.folder)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
 def test_events_of_every_topic_are_printed_decoded(graph: RunningGraph) -> None:
-    events = subprocess.Popen(
-        [sys.executable, "-m", "nebula_cli", "events", "--json", "--count", "12", "--working-dir", str(graph.folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    events = start_reader(graph, "events", "--count", "12")
     number = 0
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 60
     while events.poll() is None and time.monotonic() < deadline_s:
         number += 1
         ask_about(graph, (f"d{number}", f"e{number}"), f"q{number}")
@@ -170,8 +185,58 @@ def test_events_of_every_topic_are_printed_decoded(graph: RunningGraph) -> None:
     records = [json.loads(line) for line in out.splitlines()]
     assert len(records) == 12
     by_topic = {record["topic"]: record for record in records}
-    assert set(by_topic) == {"kv-events", "pic-events", "decisions"}
+    assert {"kv-events", "pic-events", "decisions"} <= set(by_topic)
     assert all(isinstance(record, dict) and len(record) > 2 for record in by_topic.values())
+
+
+def test_a_request_is_explained_with_the_workers_that_were_compared(graph: RunningGraph) -> None:
+    explaining = start_reader(graph, "explain", "--timeout", "60")
+    receipts: list[Json] = []
+    while explaining.poll() is None:
+        receipts.append(ask_about(graph, (f"x{len(receipts)}", "x"), f"q{len(receipts)}"))
+    told = json.loads(explaining.communicate(timeout=5)[0])
+    decision = told["decision"]
+    (receipt,) = [one for one in receipts if one["request_id"] == decision["request_id"]]
+    compared = [candidate["worker"]["worker_id"] for candidate in decision["candidates"]]
+    assert compared[0] == receipt["worker"]["worker_id"]
+    assert set(compared) == prefill_ids(graph)
+    assert f" of {receipt['prompt_tokens']:,} tokens" in told["why"][0]
+
+
+def split_of(graph: RunningGraph, process: ProcessInfo, name: str) -> float:
+    return ProcessMetrics(graph.metrics_of(process)).total(f"dynamo_component_nebula_{name}")
+
+
+def test_the_split_moves_and_every_worker_follows_while_requests_are_served(graph: RunningGraph) -> None:
+    (router,), workers = graph.processes("Router"), graph.processes("PrefillWorker")
+    readers = [start_reader(graph, "events", "--topic", "splits", "--count", "1"), start_reader(graph, "explain")]
+    ends_s: list[float] = []
+
+    def ask(number: int) -> None:
+        # Few passages, so that they return.
+        assert ask_about(graph, (f"s{number % 3}", f"s{number % 5}"), f"split {number}")
+        ends_s.append(time.monotonic())
+
+    def has_moved() -> bool:
+        ratio = split_of(graph, router, "split_prefix_ratio")
+        return ratio < 1 and {split_of(graph, one, "worker_split_prefix_ratio") for one in workers} == {ratio}
+
+    number = 0
+    deadline_s = time.monotonic() + 60
+    with ThreadPoolExecutor(4) as pool:
+        while not (has_moved() and all(reader.poll() is not None for reader in readers)):
+            assert time.monotonic() < deadline_s
+            list(pool.map(ask, range(number, number + 8)))
+            number += 8
+    # Nothing stood still, though a busy machine may stop a process for a while.
+    assert max(after - before for before, after in pairwise(sorted(ends_s))) < 3
+    review, explained = (json.loads(reader.communicate(timeout=5)[0]) for reader in readers)
+    assert review["review"]["window_requests"] == 8
+    assert review["review"]["prefix_ratio"] <= review["review"]["from_prefix_ratio"]
+    assert "of each store for prefix blocks" in explained["split"]
+    assert ProcessMetrics(graph.metrics_of(router)).total(
+        "dynamo_component_nebula_split_reviews_total", verdict="moved"
+    )
 
 
 def test_every_documented_metric_is_exported(graph: RunningGraph) -> None:
