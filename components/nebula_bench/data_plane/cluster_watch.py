@@ -22,8 +22,8 @@ class _Message(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownAtDecision:
-    at_s: float
-    """Of the publisher's clock, which all processes of the graph share."""
+    published_at_s: float
+    """Seconds of the epoch."""
     segments: frozenset[SegmentHash]
     """Of the plan, those of which the router knew a copy."""
 

@@ -1,6 +1,6 @@
 """A trace on the running graph under one way to know who has what."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nebula_bench.cluster.repeated import ComputedAgain, PrefilledRequest, judge_repeated
@@ -13,7 +13,6 @@ from nebula_bench.serving.progress import Progress
 from nebula_bench.serving.served_graph import GraphSpec, open_graph
 from nebula_bench.serving.settings import ServingSettings
 from nebula_bench.workload import TraceRequest
-from nebula_protocol.receipt import Receipt
 from nebula_router.settings import Accounting, RouterSettings
 
 _GRAPH = "nebula"
@@ -87,24 +86,25 @@ def _run_of(
     return AccountingRun(
         ttft_ms=summary.ttft_ms,
         tokens=summary.tokens,
-        computed_again=judge_watched(
-            (receipt for receipt, _ in timed), watch, scene.event_delay_s * settings.time_scale
-        ),
+        computed_again=judge_watched(record, watch, scene.event_delay_s * settings.time_scale),
         phases_ms=mean_phases_ms(timed, settings.time_scale),
         num_errors=summary.num_errors,
     )
 
 
-def judge_watched(receipts: Iterable[Receipt], watch: ClusterWatch, publish_delay_s: float) -> ComputedAgain:
-    """As in virtual time, by the moments at which the graph's processes published."""
-    requests = tuple(_prefilled(receipts, watch))
+def judge_watched(record: ReplayRecord, watch: ClusterWatch, publish_delay_s: float) -> ComputedAgain:
+    """As in virtual time, by the moments at which the client sent and the graph's processes published."""
+    requests = tuple(_prefilled(record, watch))
     return judge_repeated(watch.worker_log(publish_delay_s), requests, requests)
 
 
-def _prefilled(receipts: Iterable[Receipt], watch: ClusterWatch) -> Iterator[PrefilledRequest]:
-    decisions = watch.known_at_decision()
-    for receipt in receipts:
-        if (known := decisions.get(receipt.request_id)) is not None:
-            # From then on the store's events tell.
-            done_at_s = known.at_s + receipt.timing.total_s
-            yield PrefilledRequest(known.at_s, done_at_s, receipt, known.segments)
+def _prefilled(record: ReplayRecord, watch: ClusterWatch) -> Iterator[PrefilledRequest]:
+    decisions, start_s = watch.known_at_decision(), record.started_at_unix_s
+    for outcome in record.outcomes:
+        receipt, first_s = outcome.receipt, outcome.first_content_s
+        if receipt is None or first_s is None or (known := decisions.get(receipt.request_id)) is None:
+            continue
+        # A busy router publishes a decision late, even when what was decided is done. It decided after the client sent.
+        # Once the segments are stored the store's events tell of them.
+        done_at_s = min(start_s + first_s, known.published_at_s + receipt.timing.total_s)
+        yield PrefilledRequest(start_s + outcome.sent_s, done_at_s, receipt, known.segments)

@@ -24,6 +24,8 @@ class ReplayRecord:
 
     outcomes: list[RequestOutcome] = field(default_factory=list)
     lag: LoopLagMeter = field(default_factory=LoopLagMeter)
+    started_at_unix_s: float = 0.0
+    """What the outcomes' times count from, in seconds of the epoch."""
     wall_s: float = 0.0
     is_interrupted: bool = False
 
@@ -54,6 +56,7 @@ class Replay:
         """Returns when the last request has finished. When cancelled, `record` keeps what had finished."""
         arrivals_s = poisson_arrivals_s(len(self._trace), self._settings.rate_per_s, self._settings.seed)
         self._start_s = time.perf_counter()
+        self.record.started_at_unix_s = time.time()
         try:
             async with self.record.lag, asyncio.TaskGroup() as tasks:
                 for position, (request, arrival_s) in enumerate(zip(self._trace, arrivals_s.tolist(), strict=True)):

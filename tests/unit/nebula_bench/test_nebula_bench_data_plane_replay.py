@@ -42,12 +42,14 @@ from nebula_protocol.subjects import Topic
 from nebula_router.settings import Accounting
 
 A, B = SegmentHash(b"a"), SegmentHash(b"b")
+START_S = 1_000.0
+"""Of the replay, in seconds of the epoch."""
 TARGET = WorkerWithDpRank(WorkerId(1))
 SETTINGS = LiveReplaySettings()
 
 
 def message(topic: Topic, payload: msgspec.Struct, at_s: float) -> bytes:
-    published_at = round(at_s * 1_000)
+    published_at = round((START_S + at_s) * 1_000)
     return encode(Envelope(publisher_id=1, sequence=0, published_at=published_at, topic=topic, payload=encode(payload)))
 
 
@@ -115,7 +117,7 @@ def receipt(request_id: str, *, queue_s: float = 0.0, wait_s: float = 0.0, compu
     )
 
 
-def answered(request_id: str, sent_s: float, first_s: float) -> RequestOutcome:
+def answered(request_id: str, sent_s: float, first_s: float, *, compute_s: float = 0.5) -> RequestOutcome:
     return RequestOutcome(
         position=0,
         prompt_tokens=300,
@@ -123,7 +125,7 @@ def answered(request_id: str, sent_s: float, first_s: float) -> RequestOutcome:
         sent_s=sent_s,
         first_content_s=first_s,
         finished_s=first_s,
-        receipt=receipt(request_id),
+        receipt=receipt(request_id, compute_s=compute_s),
         error=None,
     )
 
@@ -131,37 +133,54 @@ def answered(request_id: str, sent_s: float, first_s: float) -> RequestOutcome:
 # ---- what the graph told ----
 
 
+def judged(watch: ClusterWatch, *outcomes: RequestOutcome, publish_delay_s: float = 0.0) -> ComputedAgain:
+    record = ReplayRecord(outcomes=list(outcomes), started_at_unix_s=START_S)
+    return judge_watched(record, watch, publish_delay_s)
+
+
 def test_a_copy_that_the_router_did_not_know_is_told_from_one_that_it_knew() -> None:
     watch = ClusterWatch(
         decisions=[decided("r", 2.0, 0)],
-        # Both were there when the request was placed; the router knew of B alone.
+        # Both were there when the request was sent; the router knew of B alone.
         store_events=[stored(A, 1.0), stored(B, 1.0)],
     )
-    assert judge_watched([receipt("r", compute_s=0.5)], watch, 0.0) == ComputedAgain(unknowingly=100, on_purpose=100)
+    assert judged(watch, answered("r", 1.9, 2.5)) == ComputedAgain(unknowingly=100, on_purpose=100)
 
 
 def test_late_events_happened_earlier_than_they_were_published() -> None:
     watch = ClusterWatch(decisions=[decided("r", 2.0, 0, 1)], store_events=[stored(A, 2.3)])
-    assert judge_watched([receipt("r", compute_s=0.5)], watch, 0.0) == ComputedAgain()
-    assert judge_watched([receipt("r", compute_s=0.5)], watch, 0.4) == ComputedAgain(unknowingly=100)
+    assert judged(watch, answered("r", 1.9, 2.5)) == ComputedAgain()
+    assert judged(watch, answered("r", 1.9, 2.5), publish_delay_s=0.4) == ComputedAgain(unknowingly=100)
+
+
+def test_what_a_request_stored_itself_was_not_there_before_however_late_its_decision_is_published() -> None:
+    watch = ClusterWatch(decisions=[decided("r", 2.6, 0, 1)], store_events=[stored(A, 2.4), stored(B, 2.4)])
+    assert judged(watch, answered("r", 1.9, 2.5)) == ComputedAgain()
 
 
 def test_events_that_overtook_one_another_are_put_in_order() -> None:
     watch = ClusterWatch(store_events=[stored(B, 3.0), stored(A, 1.0)])
     log = watch.worker_log(0.0)
-    assert [log.is_stored(name, 2.0) for name in (A, B)] == [True, False]
+    assert [log.is_stored(name, START_S + 2.0) for name in (A, B)] == [True, False]
 
 
-def test_what_another_request_is_computing_is_on_its_way_from_its_decision_on() -> None:
+@pytest.mark.parametrize(
+    ("first_token_s", "prefill_s", "repeated_tokens"),
+    [(1.6, 0.9, 200), (1.4, 0.9, 0), (1.6, 0.3, 0)],
+    ids=["on its way", "client has it", "worker is done"],
+)
+def test_what_another_request_is_computing_is_on_its_way_until_it_is_done(
+    first_token_s: float, prefill_s: float, repeated_tokens: int
+) -> None:
     watch = ClusterWatch(decisions=[decided("first", 1.0, 0, 1), decided("second", 1.5, 0, 1)])
-    # The first one is done at 1.6 or at 1.4 s.
-    slow, quick = receipt("first", queue_s=0.4, compute_s=0.2), receipt("first", compute_s=0.4)
-    assert judge_watched([slow, receipt("second")], watch, 0.0) == ComputedAgain(unknowingly=200)
-    assert judge_watched([quick, receipt("second")], watch, 0.0) == ComputedAgain()
+    first = answered("first", 0.9, first_token_s, compute_s=prefill_s)
+    # Sent at 1.45 s.
+    found = judged(watch, first, answered("second", 1.45, 2.0))
+    assert found == ComputedAgain(unknowingly=repeated_tokens)
 
 
 def test_an_answer_without_a_decision_is_not_judged() -> None:
-    assert judge_watched([receipt("r")], ClusterWatch(store_events=[stored(A, 1.0)]), 0.0) == ComputedAgain()
+    assert judged(ClusterWatch(store_events=[stored(A, 1.0)]), answered("r", 1.9, 2.5)) == ComputedAgain()
 
 
 # ---- the graph ----
