@@ -9,7 +9,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from support.placement_case import round_card
 from support.router_outside import RecordedDecisions
-from support.router_replies import decode_reply, prefill_reply
+from support.router_replies import decode_reply, prefill_reply, receipt_for
 from support.router_worker_pool import FakeWorkerPool
 
 from nebula_protocol.card import WorkerCard
@@ -17,6 +17,7 @@ from nebula_protocol.cutting import CutterConfig
 from nebula_protocol.hashing import HashArray, hash_blocks, salt_of
 from nebula_protocol.ids import EventId, RequestId
 from nebula_protocol.messages import StateChunk
+from nebula_protocol.plan import Source
 from nebula_protocol.subjects import Topic
 from nebula_protocol.tokens import TokenArray
 from nebula_router.decide import Decided, RouterState
@@ -137,3 +138,16 @@ def tokens_in(chunks: Sequence[JsonObject]) -> list[int]:
         assert isinstance(token_ids, list)
         tokens += token_ids
     return tokens
+
+
+def served(state: RouterState, body: JsonObject, request_id: str = "before", now_s: float = 0.0) -> Decided:
+    """A request that went as planned: what it leaves is expected to be there."""
+    decided = decide(state, body, request_id, now_s=now_s)
+    token_ids = body["token_ids"]
+    assert isinstance(token_ids, list)
+    state.record_receipt(decided, receipt_for(decided.plan, len(token_ids)), now_s)
+    return decided
+
+
+def sources(decided: Decided) -> list[Source]:
+    return [segment.source for segment in decided.plan.segments]
