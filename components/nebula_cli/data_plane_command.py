@@ -1,26 +1,20 @@
 """`nebula bench data-plane`: what moving segments between workers costs and brings."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from nebula_bench.data_plane.fetch_settings import FetchSettings
-from nebula_bench.data_plane.parallel_settings import ParallelSettings
-from nebula_bench.data_plane.replay_settings import LiveReplaySettings
-from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart, ThroughputSettings
+from nebula_bench.data_plane.settings import DataPlaneBenchSettings, DataPlanePart
 from nebula_cli import data_plane_options as options
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.parts_run import run_parts
 from nebula_cli.quiet_logs import quiet_logs
 
 _DEFAULTS = DataPlaneBenchSettings()
+_Values = Mapping[str, object]
 
 
 def data_plane(
-    part: Annotated[
-        list[DataPlanePart] | None, typer.Option(help="Only this part; several allowed.", show_default="all")
-    ] = None,
+    part: options.Parts = None,
     transport: options.Transports = None,
     segments: options.Segments = _DEFAULTS.throughput.num_segments,
     tokens: options.SegmentTokens = _DEFAULTS.throughput.segment_tokens,
@@ -45,11 +39,9 @@ def data_plane(
     invalid_delay: options.InvalidDelay = _DEFAULTS.replay.invalid.event_delay_s,
     repeated_store: options.RepeatedStore = _DEFAULTS.replay.repeated.store_capacity_tokens,
     repeated_delay: options.RepeatedDelay = _DEFAULTS.replay.repeated.event_delay_s,
-    results: Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default=False)] = None,
-    docs: Annotated[
-        Path | None, typer.Option(help="Put the tables into this document, between its marks.", show_default=False)
-    ] = None,
-    logs: Annotated[Path | None, typer.Option(help="Keep the graphs' logs in this folder.", show_default=False)] = None,
+    results: options.Results = None,
+    docs: options.Docs = None,
+    logs: options.Logs = None,
 ) -> None:
     """Measure what segments that move between workers cost and bring.
 
@@ -68,50 +60,49 @@ def data_plane(
 
     Exit code 1: a bar was missed.
     """
-    settings = DataPlaneBenchSettings(
-        throughput=make_settings(
-            ThroughputSettings,
-            transports=tuple(transport) if transport else _DEFAULTS.throughput.transports,
-            num_segments=segments,
-            segment_tokens=tokens,
-            num_repetitions=repetitions,
-        ),
-        fetch=make_settings(
-            FetchSettings,
-            model=model,
-            passages=passages,
-            num_pairs=fetch_pairs,
-            prompt_tokens=fetch_tokens,
-            num_joined=joined_pairs,
-        ),
-        parallel=make_settings(
-            ParallelSettings,
-            trace=trace,
-            num_prompts=cold_prompts,
-            idle_time_scale=cold_time_scale,
-            num_requests=loaded_requests,
-            rate_per_s=loaded_rate,
-            seeds=tuple(loaded_seed) if loaded_seed else _DEFAULTS.parallel.seeds,
-            loaded_time_scale=loaded_time_scale,
-        ),
-        replay=make_settings(
-            LiveReplaySettings,
-            trace=trace,
-            num_requests=replay_requests,
-            rate_per_s=replay_rate,
-            seed=replay_seed,
-            time_scale=replay_time_scale,
-            invalid={"store_capacity_tokens": invalid_store, "event_delay_s": invalid_delay},
-            repeated={"store_capacity_tokens": repeated_store, "event_delay_s": repeated_delay},
-        ),
+    _run(
+        part,
+        throughput={
+            "transports": tuple(transport) if transport else _DEFAULTS.throughput.transports,
+            "num_segments": segments,
+            "segment_tokens": tokens,
+            "num_repetitions": repetitions,
+        },
+        fetch={"model": model, "passages": passages, "num_pairs": fetch_pairs}
+        | {"prompt_tokens": fetch_tokens, "num_joined": joined_pairs},
+        parallel={"trace": trace, "num_prompts": cold_prompts, "idle_time_scale": cold_time_scale}
+        | {"num_requests": loaded_requests, "rate_per_s": loaded_rate, "loaded_time_scale": loaded_time_scale}
+        | {"seeds": tuple(loaded_seed) if loaded_seed else _DEFAULTS.parallel.seeds},
+        replay={"trace": trace, "num_requests": replay_requests, "rate_per_s": replay_rate, "seed": replay_seed}
+        | {"time_scale": replay_time_scale}
+        | {"invalid": {"store_capacity_tokens": invalid_store, "event_delay_s": invalid_delay}}
+        | {"repeated": {"store_capacity_tokens": repeated_store, "event_delay_s": repeated_delay}},
+        results=results,
+        docs=docs,
         logs=logs,
+    )
+
+
+def _run(
+    parts: Sequence[DataPlanePart] | None,
+    *,
+    throughput: _Values,
+    fetch: _Values,
+    parallel: _Values,
+    replay: _Values,
+    results: Path | None,
+    docs: Path | None,
+    logs: Path | None,
+) -> None:
+    settings = make_settings(
+        DataPlaneBenchSettings, throughput=throughput, fetch=fetch, parallel=parallel, replay=replay, logs=logs
     )
     # The worker takes long to import; the other commands do not need it.
     from nebula_bench.data_plane.benchmark import measure_part
 
     quiet_logs()
     run_parts(
-        part or tuple(DataPlanePart),
+        parts or tuple(DataPlanePart),
         lambda chosen, progress: measure_part(chosen, settings, progress),
         results=results,
         docs=docs,

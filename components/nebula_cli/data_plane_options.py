@@ -5,8 +5,20 @@ from typing import Annotated
 
 import typer
 
+from nebula_bench.data_plane.settings import DataPlanePart
+
 _THROUGHPUT, _FETCH, _PARALLEL, _REPLAY = "Part throughput", "Part fetch", "Part parallel", "Part replay"
 _REPLAYS = "Parts parallel and replay"
+
+Parts = Annotated[
+    list[DataPlanePart] | None,
+    typer.Option("--part", help="Only this part; several allowed.", show_default="all"),
+]
+Results = Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default=False)]
+Docs = Annotated[
+    Path | None, typer.Option(help="Put the tables into this document, between its marks.", show_default=False)
+]
+Logs = Annotated[Path | None, typer.Option(help="Keep the graphs' logs in this folder.", show_default=False)]
 
 Transports = Annotated[
     list[str] | None,
