@@ -36,9 +36,9 @@ def cold_run(ttft_s: float, num_helpers: int) -> ColdRun:
     return ColdRun(tuple(ColdAnswer(size, ttft_s * size / 1024, num_helpers) for size in PASSAGE_TOKENS))
 
 
-def replay(ttfts_s: tuple[float, ...], error: str | None = None) -> GraphReplay:
+def replay(ttfts_s: tuple[float, ...], *, error: str | None = None, lag_s: float = 0.001) -> GraphReplay:
     meter = LoopLagMeter()
-    meter.lags_s.append(0.001)
+    meter.lags_s.append(lag_s)
     outcomes = [
         RequestOutcome(
             position=position,
@@ -131,9 +131,11 @@ def test_failed_requests_miss_a_bar_of_their_own() -> None:
 
 
 def test_the_tables_name_links_sizes_and_seeds() -> None:
-    pair = LoadedPair(3, replay((0.1,)), replay((0.2,)), virtual_pair())
+    pair = LoadedPair(3, replay((0.1,)), replay((0.2,), lag_s=0.04), virtual_pair())
     lines = parallel_markdown(found(pair), SETTINGS).splitlines()
     # 1,024 tokens: 100 ms and 400 ms.
     assert "| 8 x 1,024 | 22 GB/s | layer by layer | 100 | 400 | 0.25 | 0.25 | 6.0 |" in lines
     assert "| 8 x 2,048 | 2.8 GB/s | as a whole | 800 | 800 | 1.00 | 1.00 | 0.0 |" in lines
     assert any(line.startswith("| 3 | 100 / 100 | 200 / 200 | 0.500 | 1.000 |") for line in lines)
+    # The larger of 1 ms and 40 ms; no worker's lag is known.
+    assert any(line.endswith("| 40.0 / 40.0 | - / - |") for line in lines)
