@@ -24,9 +24,9 @@ class FetchSettings(BaseModel):
     """Of each prompt."""
     num_joined: int = Field(default=5, ge=2, le=1000)
     """Pairs of requests for the same unknown passages at the same time, on each graph."""
-    num_in_front: int = Field(default=3, ge=1, le=64)
+    num_in_front: int = Field(default=8, ge=1, le=64)
     """Other passages that the second one's worker computes first: of two idle workers that are asked at the same moment
-    both compute, since they are done soonest then. No more than a few, for real workers share the machine's cores."""
+    both compute, since they are done soonest then. As many as a prompt has, so that joining is clearly sooner."""
     sim_config: Path = Path("configs/nebula-2p1d-sim.yaml")
     """Settings of `graphs:nebula` with simulated workers."""
     sim_num_in_front: int = Field(default=12, ge=1, le=64)
