@@ -4,6 +4,7 @@ Which worker has a request is the router's choice; here some are sent past it, w
 """
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import cast
 
+import httpx
 import psutil
 import pytest
 from nats.aio.client import Client
 from support import router_dynamo_caller
 from support.json_process import JsonProcess
-from support.running_graph import Json, RunningGraph, receipt_of
+from support.running_graph import Json, RunningGraph, eventually, receipt_of
 from support.tiny_graph import REQUEST_LIMIT_S, tiny_graph, tiny_model, tokens_of
 
 from nebula_bench.serving.process_metrics import ProcessMetrics
@@ -37,6 +39,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(480)]
 POOL = "nebula_pool"
 SYSTEM, PASSAGE, QUESTION = 40, 200, 23
 NUM_ANSWER_TOKENS = 6
+RESTART_LIMIT_S = 400.0
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +91,16 @@ class WayPast:
         return cast("list[Json]", ended["chunks"])
 
     def prefill(
-        self, worker_id: WorkerId, passages: tuple[str, str], source: Source, from_worker: WorkerId, *, salt: str = ""
+        self,
+        worker_id: WorkerId,
+        passages: tuple[str, str],
+        source: Source,
+        from_worker: WorkerId,
+        *,
+        salt: str = "",
+        question: str = "who",
     ) -> Answer:
-        tokens = prompt_of(passages, "who")
+        tokens = prompt_of(passages, question)
         plan = plan_of(tokens, worker_id, source, from_worker, tenant_domain(self.domain_of(worker_id), salt))
         request: Json = {
             "token_ids": tokens,
@@ -178,6 +188,29 @@ def other_than(graph: RunningGraph, worker_id: WorkerId) -> WorkerId:
     return other
 
 
+def live_workers(graph: RunningGraph) -> set[WorkerId]:
+    """Prefill workers that serve at this moment."""
+    found: set[WorkerId] = set()
+    for process in graph.processes("PrefillWorker"):
+        if process.metrics_url is None:
+            continue
+        with contextlib.suppress(httpx.HTTPError):
+            worker_id = ProcessMetrics(graph.metrics_of(process)).worker_id()
+            found |= set() if worker_id is None else {worker_id}
+    return found
+
+
+def assert_shared(past: WayPast, passages: tuple[str, str], *, source: WorkerId, home: WorkerId) -> None:
+    """What the one computes, the other uses with the same output; neither has seen the prompt's beginning."""
+    past.prefill(source, passages, Source.COMPUTE, source, question=f"where-{home}")
+    turned, question = passages[::-1], f"when-{home}"
+    fetched = past.prefill(home, turned, Source.FETCH, source, question=question)
+    assert fetched.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+    local = past.prefill(source, turned, Source.LOCAL, source, question=question)
+    assert local.handover.receipt.local_hit_tokens == 2 * PASSAGE
+    assert fetched.first_token_ids == local.first_token_ids
+
+
 def fallbacks_of(receipt: Receipt) -> set[FallbackReason | None]:
     return {segment.fallback for segment in receipt.segments}
 
@@ -207,7 +240,7 @@ def test_tenants_do_not_share(graph: RunningGraph, past: WayPast) -> None:
     assert mine.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
 
 
-def test_a_source_that_dies_costs_time_but_not_the_answer(graph: RunningGraph, past: WayPast) -> None:
+def test_a_source_that_dies_costs_time_but_not_the_answer_and_may_come_back(graph: RunningGraph, past: WayPast) -> None:
     home = compute(graph, ("d1", "d2"))
     other = other_than(graph, home)
     (victim,) = [process for process in graph.processes("PrefillWorker") if worker_id_of(graph, process) == home]
@@ -220,3 +253,8 @@ def test_a_source_that_dies_costs_time_but_not_the_answer(graph: RunningGraph, p
     assert fallbacks_of(lost.handover.receipt) <= {FallbackReason.SOURCE_GONE, FallbackReason.LATE}
     assert lost.handover.receipt.fetched_hit_tokens == 0
     assert lost.handover.receipt.segment_hit_tokens == 0
+    # Under another id, and both as home and as source.
+    eventually(lambda: len(live_workers(graph) - {home}) == 2, "the killed worker serves again", RESTART_LIMIT_S)
+    (fresh,) = live_workers(graph) - {other}
+    assert_shared(past, ("b1", "b2"), source=other, home=fresh)
+    assert_shared(past, ("b3", "b4"), source=fresh, home=other)
