@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,22 @@ GONE_BUDGET_S = 10.0
 NOTHING = RequestOptions()
 
 
+@dataclass(frozen=True)
+class Setup:
+    transport: str = "tcp"
+    num_ranks: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.transport}, ranks: {self.num_ranks}"
+
+
+PLAIN = Setup()
+plainly = pytest.mark.parametrize("pair", [PLAIN], indirect=True, ids=str)
+in_every_setup = pytest.mark.parametrize(
+    "pair", [PLAIN, Setup(transport="nixl"), Setup(num_ranks=2)], indirect=True, ids=str
+)
+
+
 class NoBlockEvents:
     def publish(self, event: DeviceEvent) -> None:
         pass
@@ -57,7 +74,7 @@ def salted(tokens: TokenArray, block_size_tokens: int, lineage: str) -> HashArra
 class Pair:
     """Workers by id."""
 
-    def __init__(self, nats_url: str, folder: Path, model: Path) -> None:
+    def __init__(self, nats_url: str, folder: Path, model: Path, setup: Setup) -> None:
         self._nats_url = nats_url
         secret = folder / "secret"
         secret.write_text(secrets.token_hex(16))
@@ -74,8 +91,8 @@ class Pair:
                 "max_step_tokens": 512,
                 "max_running": 8,
                 "cut": {"content_chunks": False},
-                "vllm": {"cpu_threads": 1, "enforce_eager": True},
-                "data_plane": {"secret_file": str(secret)},
+                "vllm": {"cpu_threads": 1, "enforce_eager": True, "tensor_parallel": setup.num_ranks},
+                "data_plane": {"secret_file": str(secret), "transport": setup.transport},
             }
         )
         self.workers: dict[WorkerId, PrefillWorker] = {}
@@ -190,8 +207,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pair(nats_url: str, tmp_path_factory: pytest.TempPathFactory, model: Path) -> AsyncIterator[Pair]:
-    pair = Pair(nats_url, tmp_path_factory.mktemp("pair"), model)
+async def pair(
+    nats_url: str, tmp_path_factory: pytest.TempPathFactory, model: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Pair]:
+    setup: Setup = request.param
+    if setup.transport == "nixl":
+        pytest.importorskip("nixl._api", reason="NIXL is not installed")
+    pair = Pair(nats_url, tmp_path_factory.mktemp("pair"), model, setup)
     try:
         await pair.start(A)
         await pair.start(B)
@@ -201,6 +223,7 @@ async def pair(nats_url: str, tmp_path_factory: pytest.TempPathFactory, model: P
             await pair.stop(worker_id)
 
 
+@in_every_setup
 async def test_a_passage_computed_on_one_worker_is_used_by_the_other_with_the_same_output(pair: Pair) -> None:
     await pair.ask(A, ("p1", "p2"), Source.COMPUTE)
     fetched = await pair.ask(B, ("p2", "p1"), Source.FETCH, A, question="who")
@@ -216,6 +239,7 @@ async def test_a_passage_computed_on_one_worker_is_used_by_the_other_with_the_sa
     assert fetched.first == local.first
 
 
+@plainly
 async def test_a_copy_that_is_not_to_be_kept_goes(pair: Pair) -> None:
     await pair.ask(A, ("k1", "k2"), Source.COMPUTE)
     fetched = await pair.ask(B, ("k2", "k1"), Source.FETCH, A, keep=False)
@@ -226,6 +250,7 @@ async def test_a_copy_that_is_not_to_be_kept_goes(pair: Pair) -> None:
     assert {segment.fallback for segment in again.handover.receipt.segments} == {FallbackReason.NOT_THERE}
 
 
+@plainly
 async def test_two_requests_that_miss_the_same_segment_cost_one_computation(pair: Pair) -> None:
     first, second = await asyncio.gather(
         pair.ask(A, ("j1", "j2"), Source.COMPUTE), pair.ask(B, ("j1", "j2"), Source.JOIN, A, question="who")
@@ -235,6 +260,7 @@ async def test_two_requests_that_miss_the_same_segment_cost_one_computation(pair
     assert second.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
 
 
+@in_every_setup
 async def test_segments_that_a_helper_computes_alone_are_fetched(pair: Pair) -> None:
     helping = asyncio.create_task(pair.help(A, ("h1", "h2")))
     prefilled = await pair.ask(B, ("h1", "h2"), Source.COMPUTE_AT, A)
@@ -244,6 +270,7 @@ async def test_segments_that_a_helper_computes_alone_are_fetched(pair: Pair) -> 
     assert {segment.origin for segment in receipt.segments} == {"alone"}
 
 
+@plainly
 async def test_stores_that_are_full_make_room_for_what_is_copied_and_computed(pair: Pair) -> None:
     # Twelve times 400 tokens, where each of the two stores holds 4,096.
     for number in range(12):
@@ -259,6 +286,7 @@ async def test_stores_that_are_full_make_room_for_what_is_copied_and_computed(pa
         assert pair.num_stored_tokens(worker_id) <= STORE_TOKENS
 
 
+@plainly
 async def test_tenants_do_not_share(pair: Pair) -> None:
     await pair.ask(A, ("t1", "t2"), Source.COMPUTE, options=RequestOptions(cache_salt="mine"))
     for options in (NOTHING, RequestOptions(cache_salt="yours")):
@@ -268,6 +296,7 @@ async def test_tenants_do_not_share(pair: Pair) -> None:
     assert mine.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
 
 
+@plainly
 async def test_a_source_that_is_gone_costs_time_but_not_the_answer(pair: Pair) -> None:
     await pair.ask(A, ("d1", "d2"), Source.COMPUTE)
     await pair.stop(A)
