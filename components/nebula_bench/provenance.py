@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 UNKNOWN = "unknown"
-_RESULTS_FOLDER = "benchmarks/results"
+_RESULT_FOLDERS = ("benchmarks/results", "docs")
 
 
 def describe_command(program: str, arguments: Sequence[str]) -> str:
@@ -28,13 +28,14 @@ def describe_machine() -> str:
 def describe_commit(folder: Path) -> str:
     """Short hash of the commit that is checked out around `folder`; `-dirty` follows when tracked files differ.
 
-    Files of results do not count: writing one number must not make the next look as if it came from other code.
+    Files of results and documents do not count: writing one table must not make the next look as if it came from other
+    code.
     """
     commit = _git(folder, "rev-parse", "--short", "HEAD")
     if commit is None:
         return UNKNOWN
-    exclude = f":(top,exclude){_RESULTS_FOLDER}"
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":(top)", exclude)
+    excludes = [f":(top,exclude){results}" for results in _RESULT_FOLDERS]
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":(top)", *excludes)
     return f"{commit}-dirty" if changes else commit
 
 

@@ -31,6 +31,8 @@ def repository(tmp_path: Path) -> Path:
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results.md").write_text("1\n")
     (tmp_path / "code.py").write_text("1\n")
     (tmp_path / "benchmarks" / "results" / "serve.json").write_text("[]\n")
     git("init", "--quiet")
@@ -45,6 +47,7 @@ def test_a_clean_tree_is_its_short_commit(repository: Path) -> None:
 
 def test_a_changed_source_is_dirty_but_a_changed_result_is_not(repository: Path) -> None:
     (repository / "benchmarks" / "results" / "serve.json").write_text("[1]\n")
+    (repository / "docs" / "results.md").write_text("2\n")
     assert not describe_commit(repository).endswith("-dirty")
     (repository / "code.py").write_text("2\n")
     assert describe_commit(repository / "benchmarks").endswith("-dirty")
