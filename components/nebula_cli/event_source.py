@@ -1,9 +1,21 @@
 """Which NATS server a command listens to, and to which deployment on it."""
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from nebula_cli.deployment import find_deployment
 from nebula_cli.errors import CliError
+
+NatsUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar="NATS_SERVER", help="URL of the NATS server.", show_default="the one of the graph that runs here"
+    ),
+]
+GraphName = Annotated[str | None, typer.Option(help="Which graph, where several run here.")]
+WorkingDir = Annotated[Path, typer.Option(help="Working directory of `dynamo serve`.")]
 
 
 def find_event_source(nats: str | None, graph: str | None, working_dir: Path) -> tuple[str, frozenset[str]]:

@@ -16,7 +16,7 @@ from nebula_cli.event_filter import EventFilter
 from nebula_cli.event_json import format_json
 from nebula_cli.event_line import format_line
 from nebula_cli.event_record import EventRecord, decode_message
-from nebula_cli.event_source import find_event_source
+from nebula_cli.event_source import GraphName, NatsUrl, WorkingDir, find_event_source
 from nebula_cli.quiet_end import quiet_end
 from nebula_cli.worker_name import WorkerNames
 from nebula_protocol.errors import DecodeError
@@ -39,14 +39,9 @@ def events(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many events.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C; the default.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    nats: Annotated[
-        str | None,
-        typer.Option(
-            envvar="NATS_SERVER", help="URL of the NATS server.", show_default="the one of the graph that runs here"
-        ),
-    ] = None,
-    graph: Annotated[str | None, typer.Option(help="Which graph, where several run here.")] = None,
-    working_dir: Annotated[Path, typer.Option(help="Working directory of `dynamo serve`.")] = Path(),
+    nats: NatsUrl = None,
+    graph: GraphName = None,
+    working_dir: WorkingDir = Path(),
 ) -> None:
     """Print the events of a deployment: KV stored and removed by its workers, and the router's decisions.
 

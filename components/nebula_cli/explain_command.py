@@ -16,7 +16,7 @@ from nebula_cli.errors import CliError
 from nebula_cli.event_feed import open_event_feed
 from nebula_cli.event_json import json_fields, parse_json
 from nebula_cli.event_record import EventRecord, decode_message
-from nebula_cli.event_source import find_event_source
+from nebula_cli.event_source import GraphName, NatsUrl, WorkingDir, find_event_source
 from nebula_cli.explanation import render_decision
 from nebula_cli.quiet_end import quiet_end
 from nebula_cli.request_name import is_named
@@ -61,14 +61,9 @@ def explain(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    nats: Annotated[
-        str | None,
-        typer.Option(
-            envvar="NATS_SERVER", help="URL of the NATS server.", show_default="the one of the graph that runs here"
-        ),
-    ] = None,
-    graph: Annotated[str | None, typer.Option(help="Which graph, where several run here.")] = None,
-    working_dir: Annotated[Path, typer.Option(help="Working directory of `dynamo serve`.")] = Path(),
+    nats: NatsUrl = None,
+    graph: GraphName = None,
+    working_dir: WorkingDir = Path(),
 ) -> None:
     """Explain why the router placed a request as it did, and how the workers' stores are divided.
 

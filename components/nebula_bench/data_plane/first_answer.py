@@ -8,12 +8,13 @@ from typing import Self
 import aiohttp
 import msgspec
 
+from nebula_bench.chat_chunk import ChatChoice, ChatChunk
 from nebula_bench.data_plane.top_tokens import TopTokens
 from nebula_bench.errors import BenchError
 from nebula_bench.pic_vllm.passage_prompts import MarkedPrompt
 from nebula_bench.span_annotation import spans_annotation
 from nebula_protocol.ids import WorkerId
-from nebula_protocol.receipt import RECEIPT_KEY, Receipt
+from nebula_protocol.receipt import Receipt
 
 _DATA = b"data:"
 _DONE = b"[DONE]"
@@ -26,43 +27,7 @@ _MAX_ERROR_CHARACTERS = 300
 _READ_BUFFER_BYTES = 1 << 20
 
 
-class _Place(msgspec.Struct, frozen=True):
-    top_logprobs: tuple["_Top", ...] = ()
-
-
-class _Top(msgspec.Struct, frozen=True):
-    token: str
-    logprob: float
-
-
-class _Logprobs(msgspec.Struct, frozen=True):
-    content: tuple[_Place, ...] | None = None
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    logprobs: _Logprobs | None = None
-    finish_reason: str | None = None
-
-
-class _EngineData(msgspec.Struct, frozen=True, rename={"receipt": RECEIPT_KEY}):
-    receipt: Receipt | None = None
-
-
-class _Nvext(msgspec.Struct, frozen=True):
-    engine_data: _EngineData | None = None
-
-
-class _Error(msgspec.Struct, frozen=True):
-    message: str
-
-
-class _Chunk(msgspec.Struct, frozen=True):
-    choices: tuple[_Choice, ...] = ()
-    nvext: _Nvext | None = None
-    error: _Error | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Chunk)
+_DECODER = msgspec.json.Decoder(ChatChunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +69,7 @@ class AnswerStream:
         if chunk.choices and self._first_s is None:
             self._first_s = now_s
             self._top = _top_of(chunk.choices[0])
-        if chunk.nvext is not None and chunk.nvext.engine_data is not None:
-            self._receipt = chunk.nvext.engine_data.receipt or self._receipt
+        self._receipt = chunk.receipt or self._receipt
 
     def end(self) -> FirstAnswer:
         """
@@ -119,7 +83,7 @@ class AnswerStream:
         return FirstAnswer(self._first_s - self._sent_s, self._receipt, self._top)
 
 
-def _top_of(choice: _Choice) -> TopTokens:
+def _top_of(choice: ChatChoice) -> TopTokens:
     places = () if choice.logprobs is None else choice.logprobs.content or ()
     return {top.token: top.logprob for top in places[0].top_logprobs} if places else {}
 

@@ -6,41 +6,16 @@ from dataclasses import dataclass
 import httpx
 import msgspec
 
+from nebula_bench.chat_chunk import ChatChunk
 from nebula_bench.errors import BenchError
-from nebula_protocol.receipt import RECEIPT_KEY, Receipt
+from nebula_protocol.receipt import Receipt
 
 _DATA = "data:"
 _DONE = "[DONE]"
 _ANSWER_TOKENS = 48
 
 
-class _Delta(msgspec.Struct, frozen=True):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    delta: _Delta = _Delta()
-
-
-class _EngineData(msgspec.Struct, frozen=True, rename={"receipt": RECEIPT_KEY}):
-    receipt: Receipt | None = None
-
-
-class _Nvext(msgspec.Struct, frozen=True):
-    engine_data: _EngineData | None = None
-
-
-class _Error(msgspec.Struct, frozen=True):
-    message: str
-
-
-class _Chunk(msgspec.Struct, frozen=True):
-    choices: tuple[_Choice, ...] = ()
-    nvext: _Nvext | None = None
-    error: _Error | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Chunk)
+_DECODER = msgspec.json.Decoder(ChatChunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +51,7 @@ async def ask_about(client: httpx.AsyncClient, model: str, passages: Sequence[st
                 if chunk.error is not None:
                     raise BenchError(chunk.error.message)
                 text += "".join(choice.delta.content or "" for choice in chunk.choices)
-                if chunk.nvext is not None and chunk.nvext.engine_data is not None:
-                    receipt = chunk.nvext.engine_data.receipt or receipt
+                receipt = chunk.receipt or receipt
     except (httpx.HTTPError, msgspec.MsgspecError) as error:
         raise BenchError(f"chat: {type(error).__name__}: {error}") from error
     if receipt is None:

@@ -16,12 +16,8 @@ _KEPT_S = 600.0
 """What an optimistic view entered is gone after this long: only so that a router that runs for days does not grow."""
 
 
-class EventDrivenView(ClusterView):
-    """Events only: what was just dispatched is unknown until its events arrive (Dynamo's index, vLLM's production
-    stack, llm-d)."""
-
-    def record_dispatch(self, layout: PromptLayout, answer: PlanAnswer) -> None:
-        pass
+class _UncorrectedView(ClusterView):
+    """What becomes of a dispatch is not heeded."""
 
     def postpone(self, request_id: RequestId, worker: WorkerWithDpRank, ready_at_s: float) -> None:
         pass
@@ -36,7 +32,15 @@ class EventDrivenView(ClusterView):
         pass
 
 
-class PredictedView(ClusterView):
+class EventDrivenView(_UncorrectedView):
+    """Events only: what was just dispatched is unknown until its events arrive (Dynamo's index, vLLM's production
+    stack, llm-d)."""
+
+    def record_dispatch(self, layout: PromptLayout, answer: PlanAnswer) -> None:
+        pass
+
+
+class PredictedView(_UncorrectedView):
     """Events, and beside them what dispatches are predicted to leave, taken as there at once until its time to live is
     over: Dynamo's predict-on-route (`router_predicted_ttl_secs`)."""
 
@@ -53,19 +57,7 @@ class PredictedView(ClusterView):
         request_id = answer.plan.request_id
         for worker in (answer.plan.target, *(helper.worker for helper in answer.helpers)):
             # As if it were done: no longer on its way, but there.
-            super().record_helper_done(request_id, worker, self._now_s)
-
-    def postpone(self, request_id: RequestId, worker: WorkerWithDpRank, ready_at_s: float) -> None:
-        pass
-
-    def record_receipt(self, plan: Plan, receipt: Receipt, now_s: float) -> None:
-        pass
-
-    def record_helper_done(self, request_id: RequestId, worker: WorkerWithDpRank, now_s: float) -> None:
-        pass
-
-    def record_failure(self, request_id: RequestId, worker: WorkerWithDpRank) -> None:
-        pass
+            ClusterView.record_helper_done(self, request_id, worker, self._now_s)
 
 
 class OptimisticView(PredictedView):
