@@ -52,7 +52,10 @@ class RunningGraph:
             info = read_run_info(run_info_path(self.folder, self.name))
             return self.process.poll() is not None or (info is not None and info.ready)
 
-        eventually(has_outcome, "the graph serves", limit_s)
+        deadline_s = time.monotonic() + limit_s
+        while not has_outcome():
+            assert time.monotonic() < deadline_s, (self.folder / "log").read_text()
+            time.sleep(0.05)
         assert self.process.poll() is None, (self.folder / "log").read_text()
 
     @property

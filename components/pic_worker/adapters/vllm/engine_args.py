@@ -5,7 +5,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 
 from nebula_protocol.codec import to_plain
 from pic_worker.adapters.vllm.engine_wire import ORDER_KEY, ConnectorSettings
-from pic_worker.adapters.vllm.prompt_connector import SPARES_CORES
+from pic_worker.adapters.vllm.prompt_connector import ANY_PORT, SPARES_CORES
 from pic_worker.adapters.vllm.sockets import SocketFolder
 from pic_worker.settings import WorkerSettings
 
@@ -60,7 +60,10 @@ def _worker_class(*, has_gpu: bool) -> str:
 
 def _transfer_config(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu: bool) -> KVTransferConfig:
     """NIXL brings a prompt's KV from prefill to decode; the connector for reuse is beside it on prefill workers."""
-    nixl: dict[str, object] = {"kv_lease_duration": round(settings.prompt_hold_s)}
+    nixl: dict[str, object] = {
+        "kv_lease_duration": round(settings.prompt_hold_s),
+        ANY_PORT: settings.vllm.transfer_port == 0,
+    }
     if not has_gpu:
         # One thread of UCX's own instead of four, and asleep when idle: cores are what is short here.
         nixl |= {"num_threads": 0, SPARES_CORES: True}

@@ -1,10 +1,12 @@
 """What vLLM reads from the environment. To be set before vLLM is imported: its processes inherit it."""
 
+import errno
 import os
-import socket
 
+from pic_worker.adapters.free_port import free_port
 from pic_worker.errors import StartError
 from pic_worker.settings import WorkerSettings
+from pic_worker.vllm_settings import VllmSettings
 
 _LOGGING_LEVELS = {"debug": "DEBUG", "info": "WARNING", "warning": "WARNING", "error": "ERROR"}
 """vLLM's "info" is pages long for each start; what matters of it is in this worker's own lines."""
@@ -14,7 +16,7 @@ def prepare_environment(settings: WorkerSettings) -> None:
     """Variables of vLLM and its libraries for this worker; what the user has set already stays where it is harmless.
 
     Raises:
-        StartError: no port is free for the transfer of KV.
+        StartError: this process cannot listen on transfer_host and transfer_port.
     """
     vllm = settings.vllm
     os.environ.update(
@@ -27,7 +29,7 @@ def prepare_environment(settings: WorkerSettings) -> None:
             # A fork would copy the threads of Dynamo's runtime half.
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
             "VLLM_NIXL_SIDE_CHANNEL_HOST": vllm.transfer_host,
-            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(vllm.transfer_port or _free_ports(vllm.tensor_parallel)),
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(_transfer_port(vllm)),
             # Until vLLM 0.27; later versions take the connector's own setting.
             "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": str(round(settings.prompt_hold_s)),
             "VLLM_CPU_OMP_THREADS_BIND": vllm.cpu_cores,
@@ -44,21 +46,12 @@ def prepare_environment(settings: WorkerSettings) -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
 
-def _free_ports(num_ports: int) -> int:
-    """The first of as many free ports in a row."""
-    for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            first: int = probe.getsockname()[1]
-        if all(_is_free(port) for port in range(first, first + num_ports)):
-            return first
-    raise StartError(f"there are no {num_ports} free ports in a row for the transfer of KV")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except (OSError, OverflowError):
-            return False
-    return True
+def _transfer_port(vllm: VllmSettings) -> int:
+    """Another process may have it: a named one is waited for, another one is left (`HandshakeListener`)."""
+    host, port = vllm.transfer_host, vllm.transfer_port
+    try:
+        return free_port(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return port
+        raise StartError(f"vllm.transfer_host {host!r}, port {port}: {error.strerror}") from error

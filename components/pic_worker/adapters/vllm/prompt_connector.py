@@ -9,12 +9,15 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl import NixlConnector
 from vllm.v1.request import Request
 
 from pic_worker.adapters.nixl.progress_pace import agents_sleep_when_idle
+from pic_worker.adapters.vllm.handshake_listener import HandshakeListener
 
 if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
 SPARES_CORES = "spares_cores"
 """Key in the connector's own configuration: where cores compute the model, none may be spent on polling."""
+ANY_PORT = "any_port"
+"""Key in it: the port of the environment may be left for another one."""
 
 
 class PromptLender(NixlConnector):
@@ -25,6 +28,9 @@ class PromptLender(NixlConnector):
         spares_cores = config is not None and config.get_from_extra_config(SPARES_CORES, False)
         with agents_sleep_when_idle() if spares_cores else nullcontext():
             super().__init__(vllm_config, role, kv_cache_config)
+        if self.connector_scheduler is not None:
+            any_port = config is not None and config.get_from_extra_config(ANY_PORT, False)
+            HandshakeListener.install(self.connector_scheduler, any_port=any_port)
 
 
 class PromptTaker(PromptLender):
