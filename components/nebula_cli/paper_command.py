@@ -11,7 +11,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from nebula_bench.paper.part import Part
 from nebula_bench.provenance import describe_commit
+from nebula_bench.results import Measurement
 from nebula_cli.checked_settings import make_settings
+from nebula_cli.origin import origin_sentence
 from nebula_cli.results_file import write_measurements
 
 _MISSED_EXIT_CODE = 1
@@ -28,7 +30,7 @@ def paper(
     processes: Annotated[int, typer.Option(min=1, help="Cells that run side by side.")] = os.cpu_count() or 1,
     data: Annotated[Path, typer.Option(help="Folder with WORKLOAD.trace.jsonl.gz.")] = Path("../shared/data"),
     results: Annotated[Path | None, typer.Option(help="Write rows to this results file.", show_default="none")] = None,
-    report: Annotated[Path, typer.Option(help="Folder for Markdown and plots.")] = Path("benchmarks/report"),
+    report: Annotated[Path, typer.Option(help="Folder for the parts' pages and plots.")] = Path("benchmarks/report"),
     memory: Annotated[
         Path, typer.Option(help="Folder where results are kept, so that the same commit can go on.")
     ] = Path("benchmarks/out/paper"),
@@ -62,12 +64,15 @@ def paper(
             memory=None if commit.endswith("-dirty") else memory,
             on_finished=lambda _: progress.advance(bar),
         )
-        findings = comparison.run(part or list(Part))
-    write_report(findings, report)
-    Console().print(Markdown(rows_markdown(findings.rows)))
-    if results is not None:
-        write_measurements(results, findings.rows)
-    raise typer.Exit(0 if all(row.ok for row in findings.rows) else _MISSED_EXIT_CODE)
+        rows: list[Measurement] = []
+        for one in (each for each in Part if part is None or each in part):
+            findings = comparison.run(one)
+            rows += findings.rows
+            write_report(findings, report, origin_sentence())
+            if results is not None:
+                write_measurements(results, findings.rows)
+    Console().print(Markdown(rows_markdown(rows)))
+    raise typer.Exit(0 if all(row.ok for row in rows) else _MISSED_EXIT_CODE)
 
 
 def _progress() -> Progress:

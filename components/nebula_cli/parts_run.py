@@ -9,10 +9,10 @@ from typing import Protocol, TypeVar
 import typer
 import uvloop
 
-from nebula_bench.provenance import describe_command, describe_commit, describe_machine
 from nebula_bench.results import Measurement
 from nebula_bench.serving.document import update_document
 from nebula_cli.bench_progress import BenchProgress
+from nebula_cli.origin import origin_sentence
 from nebula_cli.results_file import write_measurements
 
 _MISSED_EXIT_CODE = 1
@@ -69,10 +69,5 @@ def _publish(measured: MeasuredPart, results: Path | None, docs: Path | None, ma
     if results is not None:
         write_measurements(results, tuple(measured.measurements))
     if docs is not None:
-        update_document(docs, {f"{mark_prefix}{measured.part}": f"{measured.markdown}\n{_provenance()}"})
+        update_document(docs, {f"{mark_prefix}{measured.part}": f"{measured.markdown}\n{origin_sentence()}"})
     return [one for one in measured.measurements if not one.ok]
-
-
-def _provenance() -> str:
-    command = describe_command("nebula", sys.argv[1:])
-    return f"`{command}` at commit {describe_commit(Path(__file__).parent)}, on {describe_machine()}."

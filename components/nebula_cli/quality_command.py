@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from nebula_bench.provenance import describe_command, describe_commit, describe_machine
+from nebula_bench.provenance import describe_commit
 from nebula_cli.checked_settings import make_settings
 from nebula_cli.errors import CliError
+from nebula_cli.origin import origin_sentence
 from nebula_cli.results_file import write_measurements
 
 if TYPE_CHECKING:
@@ -177,10 +178,7 @@ def _publish(
     from nebula_bench.quality.summary import summarize_quality
 
     found = summarize_quality(outcomes, settings)
-    command = describe_command("nebula", sys.argv[1:])
-    page = quality_markdown(
-        found, f"`{command}` at commit {describe_commit(Path(__file__).parent)}, on {describe_machine()}."
-    )
+    page = quality_markdown(found, origin_sentence())
     print(page)
     if summary_path is not None:
         summary_path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""All parts of the comparison with the paper: what is run for each, and what comes out."""
+"""The parts of the comparison with the paper: what is run for each, and what comes out."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,8 +39,9 @@ _DYNAMO_RATES_PER_S = {"ragpulse": 40.0, "quac_recon": 40.0, "chatdev": 12.0, "t
 
 @dataclass(slots=True)
 class Findings:
-    """What the parts that were run have shown."""
+    """What a part has shown; what it does not look at is empty."""
 
+    part: Part
     rows: list[Measurement] = field(default_factory=list)
     table: MainTable | None = None
     sweep: dict[float, float] = field(default_factory=dict)
@@ -90,18 +91,12 @@ class Comparison:
             memory=None if memory is None else memory / "rates.jsonl",
         )
 
-    def run(self, parts: Collection[Part]) -> Findings:
+    def run(self, part: Part) -> Findings:
         """
         Raises:
             BenchError: a run failed, or a trace or file is missing.
         """
-        findings = Findings()
-        for part in Part:
-            if part in parts:
-                self._run_part(part, findings)
-        return findings
-
-    def _run_part(self, part: Part, findings: Findings) -> None:
+        findings = Findings(part)
         match part:
             case Part.MAIN:
                 findings.table = run_table(self._scope, self._find(LOADS), self._cells, self._on_finished)
@@ -135,6 +130,7 @@ class Comparison:
             case Part.DYNAMO:
                 findings.agreements = self._agree()
                 findings.rows += agreement_rows(findings.agreements)
+        return findings
 
     def _find(self, loads: tuple[float, ...], model: str | None = None) -> dict[tuple[GridCell, float], float]:
         scope = self._scope if model is None else self._scope.model_copy(update={"models": (model,)})

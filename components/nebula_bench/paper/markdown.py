@@ -1,12 +1,14 @@
 """The paper's table and ours, side by side, as Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nebula_bench.paper.accounting import ErrorReduction
+from nebula_bench.paper.dynamo_agreement import Agreement
 from nebula_bench.paper.grid import BOUND, FARTHER_BOUND, OURS
 from nebula_bench.paper.main_table import MainTable
+from nebula_bench.paper.recovery import WorkloadRecovery
 from nebula_bench.paper.rows import PAPER
-from nebula_bench.paper.split import Division
+from nebula_bench.paper.split import Division, WindowSpread
 from nebula_bench.policies.catalogue import BASELINES
 from nebula_bench.results import Measurement
 
@@ -55,6 +57,39 @@ def split_markdown(divisions: Sequence[Division]) -> str:
             f"| {one.workload} | {one.capacity_tokens:,} | {' | '.join(f'{ratio:.1%}' for ratio in ratios)} | "
             f"{one.ttft_ratio_to(one.one_lru):+.1%} | {one.ttft_ratio_to(one.halves):+.1%} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def windows_markdown(spreads: Sequence[WindowSpread]) -> str:
+    """Median TTFT in milliseconds by the number of requests between two looks at the division."""
+    windows = sorted(spreads[0].by_window_ms)
+    lines = [
+        f"| workload | {' | '.join(f'{window} requests' for window in windows)} | the default loses |",
+        "|" + "-|" * (len(windows) + 2),
+    ]
+    for one in spreads:
+        times = " | ".join(f"{one.by_window_ms[window]:.1f} ms" for window in windows)
+        lines.append(f"| {one.workload} | {times} | {one.lost_ms:.2f} ms |")
+    return "\n".join(lines) + "\n"
+
+
+def recovery_markdown(recoveries: Sequence[WorkloadRecovery]) -> str:
+    lines = [
+        "| workload | ideal hit ratio | ours | behind Dynamo's KV cost | recovered, unlimited stores |",
+        "|-|-|-|-|-|",
+    ]
+    for one in recoveries:
+        lines.append(
+            f"| {one.workload} | {one.ideal_hit_ratio:.1%} | {one.our_hit_ratio:.1%} | {one.reference_hit_ratio:.1%} | "
+            f"{one.recovered_share:.1%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def agreement_markdown(agreements: Mapping[str, Agreement]) -> str:
+    lines = ["| workload | points of hit ratio apart | median TTFT apart |", "|-|-|-|"]
+    for workload, one in agreements.items():
+        lines.append(f"| {workload} | {one.hit_points:.2f} | {one.ttft_ratio:.1%} |")
     return "\n".join(lines) + "\n"
 
 

@@ -106,7 +106,9 @@ def test_the_paper_writes_rows_and_a_report(data: Path, tmp_path: Path) -> None:
         "repeated_reduction_ragpulse",
         "repeated_reduction_tau_retail",
     ]
-    assert "repeated computation" in (report / "paper.md").read_text()
+    page = (report / "accounting.md").read_text()
+    assert "repeated computation" in page
+    assert "at commit" in page, "the page tells where its figures come from"
 
 
 def test_the_papers_own_rates_are_a_part_of_their_own(data: Path, tmp_path: Path) -> None:
@@ -120,4 +122,4 @@ def test_the_papers_own_rates_are_a_part_of_their_own(data: Path, tmp_path: Path
         "paper_rates_ttft_reduction_tau_retail40",
         "paper_rates_ttft_reduction",
     ]
-    assert "## The paper's rates, on A100" in (report / "paper.md").read_text()
+    assert "## The paper's rates, on A100" in (report / "paper-rates.md").read_text()
