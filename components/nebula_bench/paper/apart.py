@@ -15,7 +15,7 @@ from pic_worker.settings import LinkSettings
 
 POLICIES = (OURS, BOUND, *BASELINES)
 ONE_MODEL = "Qwen3-14B"
-"""Where only links or stores differ, one model of the four tells it."""
+"""Where only links, stores or the order of arrivals differ, one model of the four tells it."""
 HYBRID_MODEL = "Qwen3.5-35B-A3B"
 PAPER_MODELS = ("Llama-3.1-8B", "Qwen3-14B")
 PAPER_SYSTEM = "a100_sxm"
@@ -85,6 +85,22 @@ class TableApart:
     name: str
     title: str
     table: MainTable
+
+
+def run_sessions(
+    scope: Scope,
+    rates: Mapping[tuple[GridCell, float], float],
+    jobs: Jobs[CellJob, CellResult],
+    on_finished: Callable[[object], None],
+) -> TableApart:
+    """Sessions that wait for each answer, at the open loop's rates.
+
+    In the open loop a session's requests are milliseconds apart, so that much of what one could reuse of the one before
+    is still being computed. Waiting makes workers less busy than a cell's load says.
+    """
+    closed = scope.model_copy(update={"closed_loop": True})
+    table = run_table(closed, rates, jobs, on_finished, POLICIES)
+    return TableApart("sessions", "Sessions that wait for each answer", table)
 
 
 def run_paper_rates(

@@ -8,8 +8,8 @@ from nebula_bench.cluster.cell import CellResult, read_workload
 from nebula_bench.cluster.settings import LoadSettings
 from nebula_bench.paper.accounting import MODEL as ACCOUNTING_MODEL
 from nebula_bench.paper.accounting import ErrorReduction, invalid_hit_reductions, repeated_reductions
+from nebula_bench.paper.apart import ONE_MODEL, SETTINGS, TableApart, run_paper_rates, run_sessions
 from nebula_bench.paper.apart import POLICIES as APART_POLICIES
-from nebula_bench.paper.apart import SETTINGS, TableApart, run_paper_rates
 from nebula_bench.paper.compute import compute_cell, compute_rate
 from nebula_bench.paper.dynamo_agreement import Agreement, compare_with_dynamo
 from nebula_bench.paper.grid import LOADS, OURS, CellJob, GridCell, RateJob, Scope
@@ -127,6 +127,12 @@ class Comparison:
                 if at_rates is not None:
                     findings.apart.append(at_rates)
                     findings.rows += rate_rows(at_rates)
+            case Part.SESSIONS:
+                scope = self._scope.model_copy(update={"models": (ONE_MODEL,), "seeds": self._scope.seeds[:1]})
+                rates = find_rates(scope, LOADS, self._rates, self._on_finished)
+                in_turns = run_sessions(scope, rates, self._cells, self._on_finished)
+                findings.apart.append(in_turns)
+                findings.rows += apart_rows(in_turns, LOADS)
             case Part.DYNAMO:
                 findings.agreements = self._agree()
                 findings.rows += agreement_rows(findings.agreements)

@@ -46,6 +46,8 @@ class Scope(BaseModel):
     """Only the first requests of each trace: for a quick look, not for the table."""
     system: str | None = None
     """GPU of every cell's prefill-time table; None: each model's own."""
+    closed_loop: bool = False
+    """A session's next request waits for the answer to the one before; otherwise all are sent at their times."""
     cluster: ClusterSettings = ClusterSettings()
     """What every cell has in common."""
 
@@ -63,7 +65,7 @@ class Scope(BaseModel):
         settings = CellSettings(
             workload=cell.workload,
             policy=policy,
-            load=LoadSettings(rate_per_s=rate_per_s, seed=seed),
+            load=LoadSettings(rate_per_s=rate_per_s, seed=seed, closed_loop=self.closed_loop),
             limit=self.limit,
             cluster=cluster,
         )

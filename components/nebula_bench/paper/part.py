@@ -24,5 +24,7 @@ class Part(StrEnum):
     """A model with recurrent layers, as if it had none."""
     PAPER_RATES = "paper-rates"
     """The paper's rates on a slower GPU."""
+    SESSIONS = "sessions"
+    """Conversations and agents that wait for each answer before they go on, with one model."""
     DYNAMO = "dynamo"
     """Agreement with Dynamo's own replay."""

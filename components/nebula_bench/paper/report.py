@@ -27,6 +27,7 @@ _TITLES = {
     Part.CAPACITIES: "Other stores",
     Part.HYBRID: "A model with recurrent layers, as if it had none",
     Part.PAPER_RATES: "The paper's own rates",
+    Part.SESSIONS: "Sessions that wait for each answer",
     Part.DYNAMO: "Agreement with Dynamo's own replay",
 }
 

@@ -1,12 +1,16 @@
 """Settings apart from the main table: what each changes, and the rows it gives."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from support.small_traces import retrieval_trace
 
+from nebula_bench.cluster.cell import CellResult, run_cell
 from nebula_bench.cluster.settings import ClusterSettings
-from nebula_bench.paper.apart import PAPER_MODELS, PAPER_SYSTEM, POLICIES, SETTINGS, Setting, TableApart
-from nebula_bench.paper.grid import BOUND, MODELS, OURS, GridCell, Scope
+from nebula_bench.paper.apart import PAPER_MODELS, PAPER_SYSTEM, POLICIES, SETTINGS, Setting, TableApart, run_sessions
+from nebula_bench.paper.grid import BOUND, MODELS, OURS, CellJob, GridCell, Scope
+from nebula_bench.paper.jobs import Jobs
 from nebula_bench.paper.main_table import MainTable, TableCell, Timing
 from nebula_bench.paper.markdown import cells_markdown
 from nebula_bench.paper.part import Part
@@ -16,6 +20,10 @@ from pic_worker.adapters.sim.costs import make_costs
 
 SCOPE = Scope(data=Path("data"))
 ALL = [setting for settings in SETTINGS.values() for setting in settings]
+
+
+def ignore(_: object) -> None:
+    """Nobody watches."""
 
 
 def table_cell(workload: str, ours_ms: float, *, load: float = 0.8, rate_per_s: float = 40.0) -> TableCell:
@@ -78,3 +86,23 @@ def test_there_is_a_table_of_the_slower_gpu_for_each_model(model: str) -> None:
     slower = SCOPE.model_copy(update={"system": PAPER_SYSTEM})
     slow, fast = (make_costs(scope.job(cell, OURS, 40.0, 1).cell.cluster.worker).fit for scope in (slower, SCOPE))
     assert slow.per_token_s > 1.5 * fast.per_token_s
+
+
+def test_sessions_wait_in_every_run_and_at_the_rates_given() -> None:
+    asked: list[CellJob] = []
+
+    class Answered(Jobs[CellJob, CellResult]):
+        def run(self, jobs: Sequence[CellJob], on_finished: Callable[[CellJob], None] = ignore) -> list[CellResult]:
+            asked.extend(jobs)
+            return super().run(jobs, on_finished)
+
+    def compute(job: CellJob) -> CellResult:
+        return run_cell(job.cell, retrieval_trace(10))
+
+    jobs = Answered(compute, CellResult, num_processes=1, commit="", memory=None)
+    cell = GridCell("tau_retail", "Qwen3-14B")
+    scope = Scope(data=Path("data"), seeds=(1,))
+    apart = run_sessions(scope, {(cell, 0.8): 20.0}, jobs, ignore)
+    assert [job.cell.policy for job in asked] == list(POLICIES)
+    assert all(job.cell.load.closed_loop and job.cell.load.rate_per_s == 20.0 for job in asked)
+    assert set(apart.table.cells[0].timings) == set(POLICIES)
