@@ -13,6 +13,8 @@ SYSTEM = "a100_sxm"
 """The slower GPU: at the paper's rates a faster one would idle."""
 RATES_PER_S = {"ragpulse": 48.0, "quac_recon": 40.0, "chatdev": 12.0, "tau_retail": 40.0}
 CAPACITIES_TOKENS = (50_000, 100_000, 200_000, 400_000)
+SMALL_CAPACITIES_TOKENS = {"chatdev": (6_250, 12_500, 25_000)}
+"""Where larger stores hold nearly all that is ever used again, dividing matters in smaller ones."""
 WINDOWS_REQUESTS = (8, 16, 32, 64)
 
 _FIXED = "nebula_fixed_split"
@@ -73,7 +75,11 @@ def measure_divisions(
     scope: Scope, jobs: Jobs[CellJob, CellResult], on_finished: Callable[[object], None]
 ) -> list[Division]:
     """Every workload at every capacity, with the first seed."""
-    places = [(workload, capacity) for workload in scope.workloads for capacity in CAPACITIES_TOKENS]
+    places = [
+        (workload, capacity)
+        for workload in scope.workloads
+        for capacity in (*SMALL_CAPACITIES_TOKENS.get(workload, ()), *CAPACITIES_TOKENS)
+    ]
     work: list[CellJob] = []
     for workload, capacity in places:
         work.append(_job(scope, workload, capacity, OURS))

@@ -16,8 +16,9 @@ _HORIZON_REQUESTS = 256.0
 _MAX_MOVE_PER_REQUEST = 0.1 / 32
 _TOLERANCE = 0.0005
 """Splits whose saved time differs by no more than this share of all prefill time are equally good."""
-_MIN_GAIN = 0.001
-"""Less than this share of all prefill time is not worth a move."""
+_MIN_GAIN = 0.002
+"""Less than this share of all prefill time is not worth a move: the curve knows whether a segment is anywhere, not on
+how many workers, and their copies are worth about as much where all segments fit once."""
 _MIN_ERRORS = 2.0
 """Less than so many standard errors may be chance."""
 _MAX_UNREAD_REVIEWS = 256
