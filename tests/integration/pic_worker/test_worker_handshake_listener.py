@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 import zmq
+from support.running_graph import eventually
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
@@ -35,6 +36,11 @@ def taken_port() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
+def has_thread(scheduler: NixlPullConnectorScheduler) -> bool:
+    thread = scheduler._nixl_handshake_listener_t
+    return thread is not None and thread.is_alive()
+
+
 @contextmanager
 def starting(port: int, *, any_port: bool) -> Iterator[tuple[NixlPullConnectorScheduler, threading.Thread]]:
     """A scheduler whose engine is about to listen on `port`, and the thread that waits until it does."""
@@ -45,6 +51,7 @@ def starting(port: int, *, any_port: bool) -> Iterator[tuple[NixlPullConnectorSc
     HandshakeListener.install(scheduler, any_port=any_port)
     start = threading.Thread(target=scheduler.set_xfer_handshake_metadata, args=({(0, 0): AGENT},), daemon=True)
     start.start()
+    eventually(lambda: has_thread(scheduler), "the listener's thread runs")
     try:
         yield scheduler, start
     finally:

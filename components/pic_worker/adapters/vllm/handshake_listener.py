@@ -1,16 +1,24 @@
 """Where decode workers ask a prefill worker's engine how its KV is reached."""
 
+from collections.abc import Callable
 from threading import Event
+from typing import Any, Protocol
 
 import structlog
 import zmq
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler import NixlBaseConnectorScheduler
 
 from pic_worker.adapters.free_port import free_port
 
 log = structlog.get_logger()
 
 _RETRY_S = 2.0
+
+
+class NixlScheduler(Protocol):
+    """The scheduler's half of vLLM's NIXL connector."""
+
+    side_channel_host: str
+    side_channel_port: int
 
 
 class HandshakeListener:
@@ -20,38 +28,49 @@ class HandshakeListener:
     between, the thread of vLLM's own listener ends at once, and the engine waits for its sign of life for ever.
     """
 
-    def __init__(self, scheduler: NixlBaseConnectorScheduler, *, any_port: bool) -> None:
-        """Args:
-        scheduler: told the new port where the listener moves; requests carry it to decode workers.
-        any_port: a port that is taken is left for another one; False: waited for, since the user named it.
+    def __init__(self, scheduler: NixlScheduler, listen: Callable[..., None], *, any_port: bool) -> None:
+        """
+        Args:
+            scheduler: told the new port where the listener moves; requests carry it to decode workers.
+            listen: vLLM's own listener.
+            any_port: a port that is taken is left for another one; False: waited for, since the user named it.
         """
         self._scheduler = scheduler
+        self._listen = listen
         self._any_port = any_port
-        self._listen = scheduler._nixl_handshake_listener  # vLLM has no other door to it.
 
     @classmethod
-    def install(cls, scheduler: NixlBaseConnectorScheduler, *, any_port: bool) -> None:
-        listener = cls(scheduler, any_port=any_port)
-        setattr(scheduler, "_nixl_handshake_listener", listener)  # noqa: B010  # For mypy it is a method for ever.
+    def install(cls, scheduler: NixlScheduler, *, any_port: bool) -> None:
+        # vLLM has no other door to it.
+        inside: Any = scheduler
+        inside._nixl_handshake_listener = cls(scheduler, inside._nixl_handshake_listener, any_port=any_port)
 
-    def __call__(self, encoded: dict[tuple[int, int], bytes], ready: Event, stop: Event, host: str, port: int) -> None:
-        """Runs in a thread of its own until `stop`."""
+    def __call__(self, encoded: object, ready: Event, stop: Event, *place: object) -> None:
+        """Runs in a thread of its own until `stop`.
+
+        Args:
+            encoded: what it tells those who ask.
+            ready: set once it listens.
+            place: the port, among other things that differ between versions of vLLM.
+        """
         while not stop.is_set():
+            port = self._scheduler.side_channel_port
             try:
-                self._listen(encoded, ready, stop, host, port)
+                self._listen(encoded, ready, stop, *place)
             except zmq.ZMQError as error:
                 if ready.is_set() or error.errno != zmq.EADDRINUSE:
                     raise
-                port = self._next_port(host, port, stop)
+                self._leave_or_wait(stop)
+            moved_to = self._scheduler.side_channel_port
+            place = tuple(moved_to if one == port else one for one in place)
         # Stopped before it could listen: whoever waits for that may go.
         ready.set()
 
-    def _next_port(self, host: str, taken: int, stop: Event) -> int:
-        if not self._any_port:
+    def _leave_or_wait(self, stop: Event) -> None:
+        host, taken = self._scheduler.side_channel_host, self._scheduler.side_channel_port
+        if self._any_port:
+            self._scheduler.side_channel_port = free_port(host)
+            log.info("transfer_port_moved", host=host, taken=taken, port=self._scheduler.side_channel_port)
+        else:
             log.warning("transfer_port_taken", host=host, port=taken, retry_s=_RETRY_S)
             stop.wait(_RETRY_S)
-            return taken
-        port = free_port(host)
-        log.info("transfer_port_moved", host=host, taken=taken, port=port)
-        self._scheduler.side_channel_port = port
-        return port
