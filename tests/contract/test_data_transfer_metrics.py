@@ -1,10 +1,8 @@
 """What a worker counts of its data plane, over a fake, TCP and NIXL."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.data_node import DataWorld, Node, kv_bytes_per_token, remote, request, settled
@@ -18,21 +16,6 @@ from pic_worker.metrics import Direction, LeaseHolder, WorkerMetricName
 from pic_worker.segment_flight import RemoteSegment
 
 PATIENT_S = 10.0
-
-
-@pytest.fixture(
-    params=[
-        "fake",
-        pytest.param("tcp", marks=pytest.mark.integration),
-        pytest.param("nixl", marks=pytest.mark.integration),
-    ]
-)
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DataWorld]:
-    if request.param == "nixl":
-        pytest.importorskip("nixl._api", reason="NIXL is not installed")
-    world = DataWorld(request.param, tmp_path)
-    yield world
-    await world.close()
 
 
 def put(node: Node, seed: int, num_tokens: int = 10) -> LeasedSegment:

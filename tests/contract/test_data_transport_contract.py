@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from support.data_node import DataWorld, Node, remote, request, settled
@@ -21,21 +19,6 @@ from pic_worker.transport import Landed, SegmentMove
 
 PATIENT_S = 10.0
 HURRIED_S = 0.2
-
-
-@pytest.fixture(
-    params=[
-        "fake",
-        pytest.param("tcp", marks=pytest.mark.integration),
-        pytest.param("nixl", marks=pytest.mark.integration),
-    ]
-)
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DataWorld]:
-    if request.param == "nixl":
-        pytest.importorskip("nixl._api", reason="NIXL is not installed")
-    world = DataWorld(request.param, tmp_path)
-    yield world
-    await world.close()
 
 
 def put(node: Node, seed: int, num_tokens: int = 10) -> LeasedSegment:
