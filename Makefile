@@ -24,7 +24,7 @@ CONFIG ?= $(if $(filter sim,$(ENGINE)),configs/nebula-7p1d-sim.yaml,configs/nebu
 READY := $(if $(filter cpu,$(HARDWARE)),$(READY_VLLM),$(READY_SIM))
 READY_TO_SERVE := $(if $(filter sim,$(ENGINE)),$(READY_SIM),$(READY))
 
-# Two cores need about half of the test budget. INT lets pytest end its processes and say what it was doing.
+# Two cores need about three quarters of the test budget. INT lets pytest end its processes and say what it was doing.
 TEST_BUDGET_S ?= 900
 CHECK_BUDGET_S ?= 180
 BENCH_BUDGET_S ?= 900
