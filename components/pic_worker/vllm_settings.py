@@ -67,7 +67,7 @@ class VllmSettings(BaseModel):
     transfer_host: str = Field(default="127.0.0.1", min_length=1)
     """Address under which decode workers reach a prefill worker to take over a prompt's KV."""
     transfer_port: int = Field(default=0, ge=0, le=65535)
-    """Port for it; 0 picks a free one. A worker whose port is taken waits for it and says so."""
+    """Port for it; 0 picks a free one. One that is named and taken is waited for, and the log says so."""
     engine_args: dict[EngineArgName, JsonValue] = {}
     """Further arguments of vLLM's engine by their Python names, as they are. Those that the worker sets itself are
     refused."""
