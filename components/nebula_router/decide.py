@@ -246,8 +246,6 @@ class RouterState:
             fleet=self._fleet if fusion is None else self._fleet.with_fusion(fusion),
             load=self._loads.snapshot(self._fleet.workers, now_s),
             settings=self._planner_settings if pic else self._exact_settings,
-            hands_over=request.remaining_tokens != 1,
-            answered_tokens=len(request.generated),
             excluded=frozenset(worker for worker in self._fleet.workers if worker.worker_id in excluded),
             only_target=chosen_id,
         )

@@ -1,7 +1,7 @@
 """A tokenized request from Dynamo's frontend, read once and checked."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self, cast
 
 from nebula_protocol.annotations import RequestOptions, parse_annotations
@@ -11,23 +11,21 @@ from nebula_protocol.tokens import TokenArray, as_token_array
 from nebula_router.errors import BadRequestError
 from nebula_router.ports import JsonObject
 
-_ENGINE_DATA = "engine_data"
 _CHOSEN_WORKER = ("prefill_worker_id", "backend_instance_id")
 """Keys of `routing`, which the frontend fills from those of `nvext`; the first that is set counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """What the client asked for, and the answer so far: after a worker died, the rest continues from there."""
+    """What the client asked for."""
 
     request_id: RequestId
     body: JsonObject
     token_ids: list[int]
     tokens: TokenArray
     max_tokens: int | None
+    """As the body says it. Dynamo's frontend asks its prefill stage for one token, whatever the client's limit."""
     options: RequestOptions
-    generated: tuple[int, ...] = ()
-    wants_engine_data: bool = False
     worker_id: WorkerId | None = None
     """The prefill worker that the client chose."""
 
@@ -56,37 +54,14 @@ class RoutedRequest:
             tokens=tokens,
             max_tokens=_max_tokens(body),
             options=options,
-            wants_engine_data=_ENGINE_DATA in _extra_fields(body),
             worker_id=_chosen_worker(body),
         )
 
-    @property
-    def remaining_tokens(self) -> int | None:
-        return None if self.max_tokens is None else self.max_tokens - len(self.generated)
-
-    def with_generated(self, new_tokens: Sequence[int]) -> Self:
-        """The request after more of its answer was sent to the client."""
-        if not new_tokens:
-            return self
-        token_ids = [*self.token_ids, *new_tokens]
-        return replace(
-            self,
-            token_ids=token_ids,
-            tokens=as_token_array(token_ids),
-            generated=(*self.generated, *new_tokens),
-        )
-
-    def body_for(self, *, max_tokens: int | None, extra_args: Mapping[str, object]) -> JsonObject:
-        """The body for a worker: all tokens so far, a new limit, and `extra_args` added to the client's."""
-        stop_conditions = dict(_mapping(self.body.get("stop_conditions")))
-        stop_conditions["max_tokens"] = max_tokens
-        min_tokens = stop_conditions.get("min_tokens")
-        if isinstance(min_tokens, int):
-            stop_conditions["min_tokens"] = max(0, min_tokens - len(self.generated))
+    def body_with(self, extra_args: Mapping[str, object]) -> JsonObject:
+        """The body for a prefill worker: one token to make, and `extra_args` added to the client's."""
         return {
             **self.body,
-            "token_ids": self.token_ids,
-            "stop_conditions": stop_conditions,
+            "stop_conditions": {**_mapping(self.body.get("stop_conditions")), "max_tokens": 1},
             "extra_args": {**_mapping(self.body.get("extra_args")), **extra_args},
         }
 
@@ -112,8 +87,3 @@ def _chosen_worker(body: JsonObject) -> WorkerId | None:
     routing = _mapping(body.get("routing"))
     chosen = (routing.get(key) for key in _CHOSEN_WORKER)
     return next((WorkerId(worker_id) for worker_id in chosen if isinstance(worker_id, int)), None)
-
-
-def _extra_fields(body: JsonObject) -> list[object]:
-    fields = _mapping(_mapping(body.get("extra_args")).get("nvext")).get("extra_fields")
-    return fields if isinstance(fields, list) else []

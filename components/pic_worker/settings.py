@@ -77,6 +77,8 @@ class WorkerSettings(BaseModel):
     """What computes: vLLM, or calibrated times."""
     namespace: str = "nebula_pool"
     """Dynamo namespace to serve in."""
+    pool_namespace: str = "nebula_pool"
+    """Namespace of the prefill workers, in which workers find each other."""
     component: str = "prefill"
     """Dynamo component to serve as."""
     model_path: str = ""

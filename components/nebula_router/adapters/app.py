@@ -15,10 +15,11 @@ from nebula_process.ready_file import touch_ready_file
 from nebula_protocol.cut_settings import make_cutter_config
 from nebula_protocol.cutting import CutterConfig
 from nebula_protocol.errors import ProtocolError
+from nebula_protocol.ids import WorkerId
 from nebula_protocol.subjects import Topic
 from nebula_router.adapters.dynamo.block_hasher import hash_salted_blocks
 from nebula_router.adapters.dynamo.frontend_endpoint import FrontendEndpoint
-from nebula_router.adapters.dynamo.runtime import register, start_runtime
+from nebula_router.adapters.dynamo.runtime import drain_on_signal, register, start_runtime
 from nebula_router.adapters.dynamo.worker_pool import DynamoWorkerPool
 from nebula_router.adapters.nats.decision_sink import NatsDecisionSink
 from nebula_router.adapters.nats.event_feed import NatsEventFeed
@@ -55,7 +56,6 @@ async def run(settings: RouterSettings) -> None:
 
     pool = settings.pool_namespace
     prefill_pool = await DynamoWorkerPool.watch(runtime, f"{pool}.prefill.generate")
-    decode_pool = await DynamoWorkerPool.watch(runtime, f"{pool}.decode.generate")
     publisher_id = endpoint.connection_id()
     metrics = RouterMetrics()
     endpoint.metrics.register_prometheus_expfmt_callback(metrics.exposition)
@@ -64,7 +64,6 @@ async def run(settings: RouterSettings) -> None:
         settings,
         state=state,
         prefill_pool=prefill_pool,
-        decode_pool=decode_pool,
         decisions=NatsDecisionSink(_publisher(client, settings, Topic.DECISIONS, publisher_id))
         if settings.publish_decisions
         else None,
@@ -102,11 +101,11 @@ async def run(settings: RouterSettings) -> None:
             block_size_tokens=state.block_size_tokens,
             context_tokens=state.context_tokens,
         )
+        drain_on_signal(runtime, endpoint, lambda: service.num_running, settings.drain_s)
         touch_ready_file()
         log.info("router_serving", model=settings.model_name, num_workers=len(state.worker_ids()))
-        serving = asyncio.ensure_future(
-            endpoint.serve_endpoint(FrontendEndpoint(service).generate, graceful_shutdown=True)
-        )
+        handler = FrontendEndpoint(service, WorkerId(endpoint.connection_id()))
+        serving = asyncio.ensure_future(endpoint.serve_endpoint(handler.generate, graceful_shutdown=True))
         await asyncio.wait((serving, ingesting), return_when=asyncio.FIRST_COMPLETED)
         if ingesting.done():
             ingesting.result()

@@ -82,11 +82,10 @@ def sampling_params(
     max_tokens: int,
     for_prefill: bool,
     defaults: Mapping[str, object] | None = None,
-    continues_grammar: bool = False,
 ) -> SamplingParams:
     """How one worker samples its part of the answer: the prefill worker the first token, the decode worker the rest.
 
-    `min_tokens` of a decode request counts what is still to come, as the router sends it. Presence and frequency
+    `min_tokens` of a decode request counts what is still to come. Presence and frequency
     penalties do not see the tokens that prefill made: they are part of the decode worker's prompt.
 
     Args:
@@ -95,14 +94,12 @@ def sampling_params(
         for_prefill: Whether the answer begins here. The decode worker draws from a sequence of its own, for the same
             seed again would draw its first token with the random number of prefill's.
         defaults: Of the model's generation config, for options that the request leaves open.
-        continues_grammar: Whether the engine of the decode worker is told which tokens prefill made. Without that its
-            grammar would begin anew behind them, so guided decoding is refused.
 
     Raises:
         BadWorkError: an option is malformed, out of bounds, or cannot be honoured.
     """
     asked = _read(request)
-    _refuse_impossible(asked, continues_grammar=continues_grammar)
+    _refuse_impossible(asked)
     options, stops = asked.sampling_options, asked.stop_conditions
     given: dict[str, object] = {
         "presence_penalty": options.presence_penalty,
@@ -145,7 +142,7 @@ def _without_nulls(value: object) -> object:
     return {name: inner for name, inner in cast("Mapping[str, object]", value).items() if inner is not None}
 
 
-def _refuse_impossible(asked: _Asked, *, continues_grammar: bool) -> None:
+def _refuse_impossible(asked: _Asked) -> None:
     options = asked.sampling_options
     if options.n != 1 or options.best_of != 1:
         raise BadWorkError("n and best_of cannot be over 1: a worker makes one answer to a request")
@@ -153,11 +150,6 @@ def _refuse_impossible(asked: _Asked, *, continues_grammar: bool) -> None:
         raise BadWorkError("beam search and its length_penalty are not offered")
     if asked.output_options.prompt_logprobs is not None:
         raise BadWorkError("prompt_logprobs are not offered: tokens whose KV is reused are not computed")
-    if options.guided_decoding is not None and not continues_grammar:
-        raise BadWorkError(
-            "guided decoding (response_format, tool_choice) is not offered: the decode worker would begin the grammar "
-            "anew behind the prefill worker's token"
-        )
 
 
 def _structured_outputs(guided: Mapping[str, object] | None) -> StructuredOutputsParams | None:
