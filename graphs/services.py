@@ -44,6 +44,7 @@ ROUTER = ServiceSpec(
     description="Decides for each request where to prefill, and what to reuse, fetch or compute there.",
     settings_model=RouterSettings,
     command=python_module("nebula_router"),
+    replicas=Replicas(),
     inherits=_ROUTER,
     metrics_port_key="metrics_port",
 )

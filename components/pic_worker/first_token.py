@@ -28,15 +28,17 @@ def begin_answer(work: WorkRequest, handover: Handover | None) -> Begun:
     """What of the answer is there, and what is left to make.
 
     A grammar must see every token of the answer, so with guided decoding the decode worker samples the first one again,
-    from the same KV.
+    from the same KV, unless the answer ends with it.
     """
-    if handover is None or handover.first is None or _is_guided(work.body):
+    if handover is None or handover.first is None:
         return Begun(None, work)
     first = handover.first
     if first.finish_reason not in (None, _LENGTH):
         return Begun(first, None)
     if work.max_tokens is not None and work.max_tokens <= len(first.token_ids):
         return Begun(structs.replace(first, finish_reason=_LENGTH), None)
+    if _is_guided(work.body):
+        return Begun(None, work)
     return Begun(structs.replace(first, finish_reason=None), _behind(work, first))
 
 

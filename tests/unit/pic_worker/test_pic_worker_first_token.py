@@ -93,13 +93,19 @@ def test_an_answer_of_two_tokens_has_one_left_to_make() -> None:
     assert rest_of(work(max_tokens=2)).max_tokens == 1
 
 
-@pytest.mark.parametrize("max_tokens", [1, 5, None])
-@pytest.mark.parametrize("reason", ["length", "stop"])
-def test_a_grammar_sees_every_token_so_the_first_is_made_again(max_tokens: int | None, reason: str) -> None:
+@pytest.mark.parametrize("max_tokens", [2, 5, None])
+def test_a_grammar_sees_every_token_so_the_first_is_made_again(max_tokens: int | None) -> None:
     asked = work(max_tokens, sampling_options=GUIDED, stop_conditions={"min_tokens": 3})
-    begun = begin_answer(asked, saying(Sampled((41,), reason)))
+    begun = begin_answer(asked, HANDOVER)
     assert begun.first is None
     assert begun.rest is asked
+
+
+@pytest.mark.parametrize(("max_tokens", "reason"), [(1, "length"), (1, "stop"), (5, "stop")])
+def test_where_the_grammar_has_seen_the_whole_answer_nothing_is_made_again(max_tokens: int, reason: str) -> None:
+    # Of an answer that has ended, prefill holds no KV.
+    begun = begin_answer(work(max_tokens, sampling_options=GUIDED), saying(Sampled((2,), reason)))
+    assert (begun.first, begun.rest) == (Sampled((2,), reason), None)
 
 
 @pytest.mark.parametrize("options", [{"guided_decoding": None}, {"temperature": 0.5}, None], ids=repr)
