@@ -14,6 +14,7 @@ from nebula_router.errors import NoWorkerError, WorkerGoneError, WorkerRefusedEr
 from nebula_router.metrics import RouterMetrics
 from nebula_router.ports import Clock, DecisionSink, JsonObject, Origin, WorkerPool
 from nebula_router.prefilled import Prefilled
+from nebula_router.replicas import Replicas
 from nebula_router.request import RoutedRequest
 from nebula_router.settings import RouterSettings
 
@@ -36,13 +37,19 @@ class RouterService:
         decisions: DecisionSink | None,
         metrics: RouterMetrics,
         clock: Clock,
+        replicas: Replicas | None = None,
     ) -> None:
+        """
+        Args:
+            replicas: The other routers of the pool; None where there can be none.
+        """
         self._settings = settings
         self._state = state
         self._prefill_pool = prefill_pool
         self._decisions = decisions
         self._metrics = metrics
         self._clock = clock
+        self._replicas = replicas
         self._running: set[RequestId] = set()
         self._background: set[asyncio.Task[None]] = set()
 
@@ -122,11 +129,15 @@ class RouterService:
         except BaseException:
             # Cancellation too: the worker aborts, so nothing that was expected of it will come.
             self._state.record_failure(decided, self._clock())
+            if self._replicas is not None:
+                self._replicas.tell_end(decided, None)
             for task in helping:
                 task.cancel()
             raise
         learned = self._state.record_receipt(decided, prefilled.handover.receipt, self._clock())
         self._metrics.observe_receipt(prefilled.handover.receipt, learned)
+        if self._replicas is not None:
+            self._replicas.tell_end(decided, prefilled.handover.receipt)
         return prefilled
 
     async def _ask(self, request: RoutedRequest, decided: Decided, origin: Origin) -> Prefilled:
@@ -153,18 +164,26 @@ class RouterService:
                 async for _ in chunks:
                     pass
         except asyncio.CancelledError:
-            self._state.record_helper_failure(helper, self._clock())
+            self._helper_ended(helper, is_done=False)
             raise
         except (WorkerGoneError, WorkerRefusedError) as error:
             log.warning("helper_failed", worker_id=worker_id, request_id=helper.task.for_request, reason=str(error))
-            self._state.record_helper_failure(helper, self._clock())
+            self._helper_ended(helper, is_done=False)
             if isinstance(error, WorkerGoneError):
                 self._state.remove_worker(worker_id)
         else:
-            self._state.record_helper_done(helper, self._clock())
+            self._helper_ended(helper, is_done=True)
+
+    def _helper_ended(self, helper: HelperDispatch, *, is_done: bool) -> None:
+        record = self._state.record_helper_done if is_done else self._state.record_helper_failure
+        record(helper.task.for_request, helper.worker, self._clock())
+        if self._replicas is not None:
+            self._replicas.tell_helper_end(helper.task.for_request, helper.worker, is_done=is_done)
 
     def _announce(self, decided: Decided) -> None:
         self._metrics.observe_decision(decided)
+        if self._replicas is not None:
+            self._replicas.tell_dispatch(decided)
         if self._decisions is not None:
             self._in_background(self._decisions.publish_decision(decided.decision))
 

@@ -24,6 +24,7 @@ from nebula_router.adapters.dynamo.worker_pool import DynamoWorkerPool
 from nebula_router.adapters.nats.decision_sink import NatsDecisionSink
 from nebula_router.adapters.nats.event_feed import NatsEventFeed
 from nebula_router.adapters.nats.review_sink import NatsReviewSink
+from nebula_router.adapters.nats.router_peers import NatsRouterPeers
 from nebula_router.adapters.nats.split_sink import NatsSplitSink
 from nebula_router.adapters.nats.state_source import NatsStateSource
 from nebula_router.control import SplitControl
@@ -31,12 +32,14 @@ from nebula_router.decide import RouterState
 from nebula_router.errors import StartError
 from nebula_router.ingest import Ingest
 from nebula_router.metrics import RouterMetrics
+from nebula_router.replicas import Replicas
 from nebula_router.service import RouterService
 from nebula_router.settings import RouterSettings
 
 log = structlog.get_logger()
 
 _FIRST_WORKER_POLL_S = 0.05
+_ROUTERS_POLL_S = 1.0
 
 
 async def run(settings: RouterSettings) -> None:
@@ -60,6 +63,10 @@ async def run(settings: RouterSettings) -> None:
     metrics = RouterMetrics()
     endpoint.metrics.register_prometheus_expfmt_callback(metrics.exposition)
     state = RouterState(settings, cutter, hash_salted_blocks)
+    own_id = WorkerId(endpoint.connection_id())
+    routers = await DynamoWorkerPool.watch(runtime, f"{settings.namespace}.{settings.component}.generate")
+    peers = NatsRouterPeers(client, pool)
+    replicas = Replicas(own_id, state=state, live_routers=routers.live_workers, send=peers.send, clock=time.monotonic)
     service = RouterService(
         settings,
         state=state,
@@ -69,6 +76,7 @@ async def run(settings: RouterSettings) -> None:
         else None,
         metrics=metrics,
         clock=time.monotonic,
+        replicas=replicas,
     )
     ingest = Ingest(
         state=state,
@@ -88,11 +96,12 @@ async def run(settings: RouterSettings) -> None:
             else None,
             metrics=metrics,
             clock=time.monotonic,
+            steers=replicas.steers,
         )
         if state.split is not None
         else None
     )
-    ingesting = asyncio.create_task(_ingest(ingest, control))
+    ingesting = asyncio.create_task(_ingest(ingest, control, replicas, peers))
     try:
         await _first_worker(state, ingesting)
         await register(
@@ -104,7 +113,7 @@ async def run(settings: RouterSettings) -> None:
         drain_on_signal(runtime, endpoint, lambda: service.num_running, settings.drain_s)
         touch_ready_file()
         log.info("router_serving", model=settings.model_name, num_workers=len(state.worker_ids()))
-        handler = FrontendEndpoint(service, WorkerId(endpoint.connection_id()))
+        handler = FrontendEndpoint(service, own_id)
         serving = asyncio.ensure_future(endpoint.serve_endpoint(handler.generate, graceful_shutdown=True))
         await asyncio.wait((serving, ingesting), return_when=asyncio.FIRST_COMPLETED)
         if ingesting.done():
@@ -125,12 +134,21 @@ def _publisher(client: Client, settings: RouterSettings, topic: Topic, publisher
     )
 
 
-async def _ingest(ingest: Ingest, control: SplitControl | None) -> None:
-    """Both loops, until cancelled; if one fails, both end."""
+async def _ingest(ingest: Ingest, control: SplitControl | None, replicas: Replicas, peers: NatsRouterPeers) -> None:
+    """All loops, until cancelled; if one fails, all end."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(ingest.run())
         if control is not None:
             tasks.create_task(control.run())
+        tasks.create_task(peers.run(replicas.take))
+        tasks.create_task(_follow_routers(replicas))
+
+
+async def _follow_routers(replicas: Replicas) -> None:
+    replicas.say_hello()
+    while True:
+        await asyncio.sleep(_ROUTERS_POLL_S)
+        replicas.forget_departed()
 
 
 async def _first_worker(state: RouterState, ingesting: "asyncio.Task[None]") -> None:
