@@ -66,7 +66,7 @@ def test_the_token_counts_towards_the_least_that_was_asked_for(asked: int, left:
 @pytest.mark.parametrize(
     "body", [{}, {"stop_conditions": None}, {"stop_conditions": {"min_tokens": None, "stop": ["a"]}}], ids=repr
 )
-def test_options_in_which_no_least_is_asked_for_stay_as_they_are(body: dict[str, object]) -> None:
+def test_options_in_which_no_least_is_asked_for_stay_as_they_are(body: dict[str, Any]) -> None:
     given = work(**body)
     assert rest_of(given).body == given.body
 

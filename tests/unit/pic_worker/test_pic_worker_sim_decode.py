@@ -1,7 +1,7 @@
 """The simulated decode worker: what it says, when, and what its prefill worker is left with."""
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -26,7 +26,7 @@ TOKEN_S = 0.010
 ANSWER = FixedAnswer((40, 41, 42))
 PROMPT = passage(1, 28)
 TRANSFER_S = 0.001 + 0.0028
-GUIDED = {"sampling_options": {"guided_decoding": {"regex": "[0-9]+"}}}
+GUIDED: dict[str, object] = {"sampling_options": {"guided_decoding": {"regex": "[0-9]+"}}}
 
 
 def decoder(net: WorkerNet) -> SimDecodeWorker:
@@ -55,7 +55,7 @@ async def heard(
     *,
     tokens: TokenArray = PROMPT,
     body: dict[str, object] | None = None,
-) -> list[tuple[float, int, str | None]]:
+) -> list[tuple[Any, int, str | None]]:
     """Seconds since the question, token, and why the answer ends with it."""
     began_s, pieces = now_s(), []
     work = WorkRequest(tokens, max_tokens, RequestOptions(), None, None, body or {})
