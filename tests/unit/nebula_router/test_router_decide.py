@@ -85,13 +85,6 @@ def test_the_longest_context_of_the_workers_counts() -> None:
     assert decide(state, body_of(PROMPT)).plan.target == worker(2)
 
 
-def test_the_last_token_needs_no_hand_over() -> None:
-    state = new_state(round_card(1))
-    assert not decide(state, body_of(PROMPT, max_tokens=1)).plan.hands_over
-    assert decide(state, body_of(PROMPT, max_tokens=2)).plan.hands_over
-    assert decide(state, body_of(PROMPT, max_tokens=None)).plan.hands_over
-
-
 # ---- exact requests and tenants ----
 
 

@@ -28,19 +28,14 @@ def test_tokens_limit_and_options_are_read() -> None:
     annotations = ["nebula.pic=off", "nebula.salt=acme", spans((0, 2)), "somebody else's"]
     request = read(body_of([1, 2, 3], max_tokens=7, annotations=annotations))
     assert request.tokens.tolist() == request.token_ids == [1, 2, 3]
-    assert (request.max_tokens, request.remaining_tokens, request.generated) == (7, 7, ())
+    assert request.max_tokens == 7
     assert (request.options.pic, request.options.cache_salt, request.options.spans) == (False, "acme", ((0, 2),))
-    assert not request.wants_engine_data
 
 
 def test_a_bare_body_is_a_request_without_a_limit() -> None:
     request = read({"token_ids": [1], "annotations": None})
-    assert (request.max_tokens, request.remaining_tokens, request.wants_engine_data) == (None, None, False)
+    assert request.max_tokens is None
     assert request.options.pic is None
-
-
-def test_engine_data_is_wanted_when_the_client_names_it() -> None:
-    assert read(body_of([1], extra_fields=["timing", "engine_data"])).wants_engine_data
 
 
 @pytest.mark.parametrize("token_ids", [[], None, "text", {"a": 1}])
@@ -89,40 +84,16 @@ def test_an_annotation_that_is_given_twice_is_refused() -> None:
     assert "nebula.pic is given twice" in reason_of(body_of([1], annotations=["nebula.pic=on", "nebula.pic=off"]))
 
 
-def test_a_continued_request_has_the_answer_behind_the_prompt_and_less_to_go() -> None:
-    request = read(body_of([1, 2], max_tokens=5)).with_generated([8, 9])
-    assert request.tokens.tolist() == request.token_ids == [1, 2, 8, 9]
-    assert (request.generated, request.remaining_tokens, request.max_tokens) == ((8, 9), 3, 5)
-
-
-def test_a_request_with_nothing_new_is_the_same() -> None:
-    request = read(body_of([1, 2]))
-    assert request.with_generated([]) is request
-
-
-def test_a_workers_body_has_all_tokens_the_new_limit_and_more_arguments() -> None:
+def test_a_workers_body_asks_for_one_token_and_keeps_the_rest_of_the_clients() -> None:
     body = body_of([1, 2], max_tokens=5, extra_fields=["timing"])
     before = copy.deepcopy(body)
-    sent = read(body).with_generated([8]).body_for(max_tokens=4, extra_args={"plan": 1})
-    assert sent == before | {
-        "token_ids": [1, 2, 8],
-        "stop_conditions": {"max_tokens": 4, "ignore_eos": False},
+    assert read(body).body_with({"plan": 1}) == before | {
+        "stop_conditions": {"max_tokens": 1, "ignore_eos": False},
         "extra_args": {"nvext": {"extra_fields": ["timing"]}, "plan": 1},
     }
     assert body == before
 
 
-def test_a_minimum_of_tokens_shrinks_with_the_answer_and_ends_at_none() -> None:
-    body = body_of([1], max_tokens=9) | {"stop_conditions": {"min_tokens": 2}}
-    request = read(body)
-    sent = [request.with_generated([7] * count).body_for(max_tokens=1, extra_args={}) for count in (0, 1, 3)]
-    assert [one["stop_conditions"] for one in sent] == [
-        {"min_tokens": 2, "max_tokens": 1},
-        {"min_tokens": 1, "max_tokens": 1},
-        {"min_tokens": 0, "max_tokens": 1},
-    ]
-
-
 def test_a_bare_body_gets_what_a_worker_needs() -> None:
-    sent = read({"token_ids": [1]}).body_for(max_tokens=None, extra_args={})
-    assert sent == {"token_ids": [1], "stop_conditions": {"max_tokens": None}, "extra_args": {}}
+    sent = read({"token_ids": [1]}).body_with({})
+    assert sent == {"token_ids": [1], "stop_conditions": {"max_tokens": 1}, "extra_args": {}}
