@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
-from nebula_protocol.annotations import RequestOptions, parse_annotations
+from nebula_protocol.annotations import RequestOptions
 from nebula_protocol.errors import AnnotationError, TokenIdsError
 from nebula_protocol.ids import RequestId, WorkerId
+from nebula_protocol.request_options import read_options
 from nebula_protocol.tokens import TokenArray, as_token_array
 from nebula_router.errors import BadRequestError
 from nebula_router.ports import JsonObject
@@ -46,7 +47,7 @@ class RoutedRequest:
             )
         try:
             tokens = as_token_array(token_ids)
-            options = parse_annotations(_strings(body.get("annotations")))
+            options = read_options(body)
         except (TokenIdsError, AnnotationError) as error:
             raise BadRequestError(str(error)) from error
         return cls(
@@ -93,14 +94,6 @@ class RoutedRequest:
 
 def _mapping(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
-
-
-def _strings(value: object) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadRequestError("annotations must be a list of strings")
-    return value
 
 
 def _max_tokens(body: JsonObject) -> int | None:

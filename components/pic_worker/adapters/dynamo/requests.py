@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from nebula_protocol.annotations import parse_annotations
 from nebula_protocol.codec import from_plain, to_plain
 from nebula_protocol.errors import DecodeError, ProtocolError, UnsupportedVersionError
 from nebula_protocol.handover import HANDOVER_KEY, Handover
 from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, PLAN_VERSION, HelperTask, Plan, check_plan_version
 from nebula_protocol.receipt import RECEIPT_KEY
+from nebula_protocol.request_options import read_options
 from nebula_protocol.tokens import as_token_array
 from pic_worker.errors import BadWorkError
 from pic_worker.work import Prefilled, Sampled, TopToken, WorkRequest
@@ -31,7 +31,7 @@ def read_work(request: Mapping[str, object]) -> WorkRequest:
         return WorkRequest(
             tokens=as_token_array(cast("Sequence[int]", token_ids)),
             max_tokens=_max_tokens(request),
-            options=parse_annotations(_annotations(request)),
+            options=read_options(request),
             plan=None if plan is None else _read_plan(plan),
             helper_task=None if task is None else _read_helper_task(task),
             body=request,
@@ -129,15 +129,6 @@ def _read_helper_task(value: object) -> HelperTask:
     if task.version != PLAN_VERSION:
         raise UnsupportedVersionError("helper task", task.version, PLAN_VERSION)
     return task
-
-
-def _annotations(request: Mapping[str, object]) -> list[str]:
-    annotations = request.get("annotations")
-    if annotations is None:
-        return []
-    if not isinstance(annotations, list) or not all(isinstance(annotation, str) for annotation in annotations):
-        raise BadWorkError("annotations must be a list of strings")
-    return annotations
 
 
 def _mapping(value: object) -> Mapping[str, object]:
