@@ -35,8 +35,10 @@ class RouterService:
         decisions: DecisionSink | None,
         metrics: RouterMetrics,
         clock: Clock,
+        vocabulary_tokens: int | None = None,
     ) -> None:
         self._settings = settings
+        self._vocabulary_tokens = vocabulary_tokens
         self._state = state
         self._prefill_pool = prefill_pool
         self._decode_pool = decode_pool
@@ -59,7 +61,9 @@ class RouterService:
         """
         if not self._state.worker_ids():
             raise NoWorkerError("no prefill worker is known yet")
-        request = RoutedRequest.read(body, self._unused_id(request_id), self._state.context_tokens)
+        request = RoutedRequest.read(
+            body, self._unused_id(request_id), self._state.context_tokens, self._vocabulary_tokens
+        )
         self._running.add(request.request_id)
         try:
             async with aclosing(self._answer(Answer(request))) as chunks:

@@ -111,4 +111,9 @@ async def build_decode(settings: WorkerSettings, worker_id: WorkerId, nats_url: 
         token_s=costs.decode_token_s,
         answer_token_ids=encode_text(tokenizer, settings.sim.answer),
     )
-    return SimDecodeWorker(service=service, device_capacity_tokens=settings.device_capacity_tokens, client=client)
+    return SimDecodeWorker(
+        service=service,
+        device_capacity_tokens=settings.device_capacity_tokens,
+        context_tokens=settings.context_tokens,
+        client=client,
+    )

@@ -67,6 +67,7 @@ class SimDecodeWorker:
 
     service: DecodeService
     device_capacity_tokens: int
+    context_tokens: int
     client: Client
     registry: CollectorRegistry | None = None
     main_task: "asyncio.Task[None] | None" = None
@@ -75,9 +76,12 @@ class SimDecodeWorker:
         self, request_id: RequestId, work: WorkRequest, handover: Handover
     ) -> AsyncGenerator[Sampled, None]:
         del request_id
-        await self.service.take_over(handover)
         num_before = len(work.tokens) - handover.prompt_tokens + handover.answered_tokens
-        num_tokens = work.max_tokens if work.max_tokens is not None else _DEFAULT_MAX_TOKENS
+        asked_tokens = work.max_tokens if work.max_tokens is not None else _DEFAULT_MAX_TOKENS
+        num_tokens = min(asked_tokens, self.context_tokens - len(work.tokens))
+        if num_tokens < 1:
+            raise BadWorkError(f"a prompt of {len(work.tokens)} tokens leaves no room for an answer")
+        await self.service.take_over(handover)
         num_sent = 0
         async for token_id in self.service.tokens(num_before=num_before, num_tokens=num_tokens):
             num_sent += 1
