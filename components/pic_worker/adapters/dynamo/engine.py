@@ -80,6 +80,8 @@ class PicEngine(LLMEngine):
             request_plane=os.environ.get("DYN_REQUEST_PLANE", "tcp"),
             event_plane=os.environ.get("DYN_EVENT_PLANE", "nats"),
             disaggregation_mode=_MODES[self._role],
+            tool_call_parser=self._settings.tool_call_parser,
+            reasoning_parser=self._settings.reasoning_parser,
         )
 
     async def start(self, worker_id: int) -> EngineConfig:
