@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self, cast
 
-from nebula_protocol.annotations import RequestOptions, parse_annotations
-from nebula_protocol.errors import AnnotationError, TokenIdsError
+from nebula_protocol.annotations import RequestOptions
+from nebula_protocol.errors import AnnotationError, RequestFieldError, TokenIdsError
 from nebula_protocol.ids import RequestId, WorkerId
+from nebula_protocol.request_fields import check_fields, check_token_ids
+from nebula_protocol.request_options import read_options
 from nebula_protocol.tokens import TokenArray, as_token_array
 from nebula_router.errors import BadRequestError
 from nebula_router.ports import JsonObject
@@ -30,10 +32,15 @@ class RoutedRequest:
     """The prefill worker that the client chose."""
 
     @classmethod
-    def read(cls, body: JsonObject, request_id: RequestId, context_tokens: int) -> Self:
+    def read(
+        cls, body: JsonObject, request_id: RequestId, context_tokens: int, vocabulary_tokens: int | None = None
+    ) -> Self:
         """
+        Args:
+            vocabulary_tokens: The model's token ids are below it; None where it is not known.
+
         Raises:
-            BadRequestError: no prompt, too long a prompt, or malformed annotations.
+            BadRequestError: no prompt, too long a prompt, malformed annotations, or what no worker offers.
         """
         token_ids = body.get("token_ids")
         if not isinstance(token_ids, list) or not token_ids:
@@ -43,16 +50,18 @@ class RoutedRequest:
                 f"the prompt has {len(token_ids)} tokens, the context holds {context_tokens} with the answer"
             )
         try:
+            check_fields(body)
             tokens = as_token_array(token_ids)
-            options = parse_annotations(_strings(body.get("annotations")))
-        except (TokenIdsError, AnnotationError) as error:
+            check_token_ids(body, tokens, vocabulary_tokens)
+            options = read_options(body)
+        except (TokenIdsError, AnnotationError, RequestFieldError) as error:
             raise BadRequestError(str(error)) from error
         return cls(
             request_id=request_id,
             body=body,
             token_ids=token_ids,
             tokens=tokens,
-            max_tokens=_max_tokens(body),
+            max_tokens=_max_tokens(body, context_tokens - len(token_ids)),
             options=options,
             worker_id=_chosen_worker(body),
         )
@@ -70,17 +79,10 @@ def _mapping(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
-def _strings(value: object) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadRequestError("annotations must be a list of strings")
-    return value
-
-
-def _max_tokens(body: JsonObject) -> int | None:
+def _max_tokens(body: JsonObject, room_tokens: int) -> int | None:
+    """What the client wants, as far as the context has room: an answer that fills it ends there, as behind Dynamo."""
     value = _mapping(body.get("stop_conditions")).get("max_tokens")
-    return value if isinstance(value, int) else None
+    return min(value, room_tokens) if isinstance(value, int) else None
 
 
 def _chosen_worker(body: JsonObject) -> WorkerId | None:

@@ -38,12 +38,14 @@ class RouterService:
         metrics: RouterMetrics,
         clock: Clock,
         replicas: Replicas | None = None,
+        vocabulary_tokens: int | None = None,
     ) -> None:
         """
         Args:
             replicas: The other routers of the pool; None where there can be none.
         """
         self._settings = settings
+        self._vocabulary_tokens = vocabulary_tokens
         self._state = state
         self._prefill_pool = prefill_pool
         self._decisions = decisions
@@ -71,7 +73,9 @@ class RouterService:
         """
         started_s = self._clock()
         await self._some_worker(started_s)
-        request = RoutedRequest.read(body, self._unused_id(request_id), self._state.context_tokens)
+        request = RoutedRequest.read(
+            body, self._unused_id(request_id), self._state.context_tokens, self._vocabulary_tokens
+        )
         self._running.add(request.request_id)
         try:
             prefilled = await self._prefill_somewhere(request, origin, started_s)

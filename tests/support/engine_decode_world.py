@@ -109,7 +109,7 @@ class DecodeWorld:
         )
 
     def start(self, handover: Handover | None = HANDOVER) -> AsyncGenerator[Sampled, None]:
-        return self.service.decode(RequestId("d"), PROMPT, cast("Any", Params()), handover)
+        return self.service.decode(RequestId("d"), PROMPT, cast("Any", Params()), handover, own_lineage="decoded/")
 
     async def answer(self, handover: Handover | None = HANDOVER) -> list[Sampled]:
         return [piece async for piece in self.start(handover)]

@@ -1,4 +1,4 @@
-"""The router as Dynamo's prefill stage: what a token costs it, what comes before the first token, and who may be lost."""
+"""The router as Dynamo's prefill stage: what a token costs, what comes before the first, who may be lost."""
 
 import asyncio
 import os

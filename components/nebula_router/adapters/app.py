@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from nebula_nats.connection import NatsUnavailableError, connect
 from nebula_nats.event_publisher import EventPublisher
+from nebula_process.model_vocabulary import read_vocabulary_tokens
 from nebula_process.ready_file import touch_ready_file
 from nebula_protocol.cut_settings import make_cutter_config
 from nebula_protocol.cutting import CutterConfig
@@ -77,6 +78,7 @@ async def run(settings: RouterSettings) -> None:
         metrics=metrics,
         clock=time.monotonic,
         replicas=replicas,
+        vocabulary_tokens=read_vocabulary_tokens(settings.model_path),
     )
     ingest = Ingest(
         state=state,

@@ -97,3 +97,41 @@ def test_a_workers_body_asks_for_one_token_and_keeps_the_rest_of_the_clients() -
 def test_a_bare_body_gets_what_a_worker_needs() -> None:
     sent = read({"token_ids": [1]}).body_with({})
     assert sent == {"token_ids": [1], "stop_conditions": {"max_tokens": 1}, "extra_args": {}}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"routing": {"cache_salt": "acme"}},
+        {"extra_args": {"nvext": {"cache_salt": "acme"}}},
+        {"annotations": ["nebula.salt=acme"]},
+    ],
+)
+def test_a_tenant_stays_with_its_request_on_the_way_to_a_worker(named: JsonObject) -> None:
+    request = read({"token_ids": [1, 2], **named})
+    assert request.options.cache_salt == "acme"
+    sent = request.body_with({"plan": 1})
+    assert read(sent).options.cache_salt == "acme"
+
+
+def test_a_request_that_names_two_tenants_is_refused() -> None:
+    body: JsonObject = {"token_ids": [1], "routing": {"cache_salt": "a"}, "annotations": ["nebula.salt=b"]}
+    assert "name different tenants" in reason_of(body)
+
+
+def test_what_no_worker_offers_is_refused_before_a_worker_is_chosen() -> None:
+    reason = reason_of({"token_ids": [1], "multi_modal_data": {"image_url": [{"Url": "x"}]}})
+    assert reason.startswith("multi_modal_data cannot be a dict: the model takes text only")
+
+
+def test_an_answer_ends_with_the_context() -> None:
+    # The context holds 10: 4 tokens of prompt leave 6.
+    assert read(body_of([1] * 4, max_tokens=6)).max_tokens == 6
+    assert read(body_of([1] * 4, max_tokens=7)).max_tokens == 6
+
+
+def test_ids_outside_the_vocabulary_are_refused_where_it_is_known() -> None:
+    body = body_of([1, 5])
+    assert RoutedRequest.read(body, RequestId("r"), CONTEXT, 6).token_ids == [1, 5]
+    with pytest.raises(BadRequestError, match="outside the vocabulary: 5"):
+        RoutedRequest.read(body, RequestId("r"), CONTEXT, 5)

@@ -282,3 +282,17 @@ def test_the_handover_brings_the_engines_own_words_unchanged() -> None:
 def test_replies_to_helper_work_and_probes_end_their_streams() -> None:
     assert (helper_chunk()["token_ids"], helper_chunk()["finish_reason"]) == ([], "stop")
     assert probe_chunk()["finish_reason"] == "length"
+
+
+def test_a_worker_reads_the_tenant_where_the_router_does() -> None:
+    assert read_work({"token_ids": [1], "routing": {"cache_salt": "acme"}}).options.cache_salt == "acme"
+    with pytest.raises(BadWorkError, match="name different tenants"):
+        read_work({"token_ids": [1], "routing": {"cache_salt": "a"}, "annotations": ["nebula.salt=b"]})
+
+
+def test_a_worker_without_a_router_before_it_refuses_what_is_not_offered() -> None:
+    with pytest.raises(BadWorkError, match="a request gets one answer"):
+        read_work({"token_ids": [1], "sampling_options": {"n": 2}})
+    with pytest.raises(BadWorkError, match="outside the vocabulary: 5"):
+        read_work({"token_ids": [1, 5]}, 5)
+    assert read_work({"token_ids": [1, 5]}, 6).tokens.tolist() == [1, 5]

@@ -142,8 +142,8 @@ def test_both_workers_sample_by_the_client_s_grammar(
 @pytest.mark.parametrize(
     ("sections", "reason"),
     [
-        ({"sampling_options": {"n": 2}}, "n and best_of cannot be over 1"),
-        ({"sampling_options": {"best_of": 3}}, "n and best_of cannot be over 1"),
+        ({"sampling_options": {"n": 2}}, "a request gets one answer"),
+        ({"sampling_options": {"best_of": 3}}, "a request gets one answer"),
         ({"sampling_options": {"use_beam_search": True}}, "beam search"),
         ({"sampling_options": {"length_penalty": 0.5}}, "length_penalty"),
         ({"sampling_options": {"temperature": -1}}, "temperature"),

@@ -40,7 +40,9 @@ def decoder(net: WorkerNet) -> SimDecodeWorker:
         token_s=TOKEN_S,
         answer=ANSWER,
     )
-    return SimDecodeWorker(service=service, answer=ANSWER, device_capacity_tokens=400, client=cast("Client", None))
+    return SimDecodeWorker(
+        service=service, answer=ANSWER, device_capacity_tokens=400, context_tokens=10_000, client=cast("Client", None)
+    )
 
 
 async def prefilled(worker: NetWorker, tokens: TokenArray = PROMPT, reason: str = "length") -> Handover:

@@ -19,6 +19,7 @@ from dynamo.llm.exceptions import Cancelled, InvalidArgument
 from dynamo.runtime import Context, Endpoint
 
 from nebula_process.main_task import exit_when_failed
+from nebula_process.model_vocabulary import read_vocabulary_tokens
 from nebula_process.ready_file import touch_ready_file
 from nebula_protocol.handover import Handover, Sampled
 from nebula_protocol.ids import RequestId, Role, WorkerId
@@ -56,6 +57,7 @@ class PicEngine(LLMEngine):
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._role = Role(settings.role)
+        self._vocabulary_tokens = read_vocabulary_tokens(settings.model_path)
         self._block_events = DynamoBlockEvents(settings.block_size_tokens)
         self._prefill: PrefillWorker | None = None
         self._decode: DecodeWorker | None = None
@@ -79,6 +81,8 @@ class PicEngine(LLMEngine):
             request_plane=os.environ.get("DYN_REQUEST_PLANE", "tcp"),
             event_plane=os.environ.get("DYN_EVENT_PLANE", "nats"),
             disaggregation_mode=_MODES[self._role],
+            tool_call_parser=self._settings.tool_call_parser,
+            reasoning_parser=self._settings.reasoning_parser,
         )
 
     async def start(self, worker_id: int) -> EngineConfig:
@@ -166,11 +170,10 @@ class PicEngine(LLMEngine):
         if is_probe(request):
             yield probe_chunk()
         elif self._prefill is not None:
-            yield await _prefill(self._prefill, read_work(request), context)
+            yield await _prefill(self._prefill, read_work(request, self._vocabulary_tokens), context)
         elif self._decode is not None:
-            async for chunk in _decode(
-                self._decode, read_work(request), read_handover(request), context, self._worker_id
-            ):
+            work = read_work(request, self._vocabulary_tokens)
+            async for chunk in _decode(self._decode, work, read_handover(request), context, self._worker_id):
                 yield chunk
 
 

@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from nebula_protocol.annotations import parse_annotations
 from nebula_protocol.codec import from_plain, to_plain
 from nebula_protocol.errors import DecodeError, ProtocolError, UnsupportedVersionError
 from nebula_protocol.handover import HANDOVER_KEY, Handover, Sampled, TopToken
 from nebula_protocol.ids import WorkerId
 from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, PLAN_VERSION, HelperTask, Plan, check_plan_version
 from nebula_protocol.receipt import RECEIPT_KEY
+from nebula_protocol.request_fields import check_fields, check_token_ids
+from nebula_protocol.request_options import read_options
 from nebula_protocol.tokens import as_token_array
 from pic_worker.errors import BadWorkError
 from pic_worker.work import WorkRequest
@@ -18,10 +19,13 @@ from pic_worker.work import WorkRequest
 JsonObject = dict[str, object]
 
 
-def read_work(request: Mapping[str, object]) -> WorkRequest:
+def read_work(request: Mapping[str, object], vocabulary_tokens: int | None = None) -> WorkRequest:
     """
+    Args:
+        vocabulary_tokens: The model's token ids are below it; None where it is not known.
+
     Raises:
-        BadWorkError: no tokens, or a plan, task or annotation that cannot be understood.
+        BadWorkError: no tokens, a plan, task or annotation that cannot be understood, or what no worker offers.
     """
     token_ids = request.get("token_ids")
     if not isinstance(token_ids, Sequence) or not token_ids:
@@ -29,10 +33,14 @@ def read_work(request: Mapping[str, object]) -> WorkRequest:
     extra_args = _mapping(request.get("extra_args"))
     plan, task = extra_args.get(PLAN_KEY), extra_args.get(HELPER_TASK_KEY)
     try:
+        # The router has checked them already, but there is not always one.
+        check_fields(request)
+        tokens = as_token_array(cast("Sequence[int]", token_ids))
+        check_token_ids(request, tokens, vocabulary_tokens)
         return WorkRequest(
-            tokens=as_token_array(cast("Sequence[int]", token_ids)),
+            tokens=tokens,
             max_tokens=_max_tokens(request),
-            options=parse_annotations(_annotations(request)),
+            options=read_options(request),
             plan=None if plan is None else _read_plan(plan),
             helper_task=None if task is None else _read_helper_task(task),
             body=request,
@@ -139,15 +147,6 @@ def _read_helper_task(value: object) -> HelperTask:
     if task.version != PLAN_VERSION:
         raise UnsupportedVersionError("helper task", task.version, PLAN_VERSION)
     return task
-
-
-def _annotations(request: Mapping[str, object]) -> list[str]:
-    annotations = request.get("annotations")
-    if annotations is None:
-        return []
-    if not isinstance(annotations, list) or not all(isinstance(annotation, str) for annotation in annotations):
-        raise BadWorkError("annotations must be a list of strings")
-    return annotations
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -115,5 +115,9 @@ async def build_decode(settings: WorkerSettings, worker_id: WorkerId, nats_url: 
         answer=answer,
     )
     return SimDecodeWorker(
-        service=service, answer=answer, device_capacity_tokens=settings.device_capacity_tokens, client=client
+        service=service,
+        answer=answer,
+        device_capacity_tokens=settings.device_capacity_tokens,
+        context_tokens=settings.context_tokens,
+        client=client,
     )

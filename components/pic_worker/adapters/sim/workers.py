@@ -69,6 +69,7 @@ class SimDecodeWorker:
     service: DecodeService
     answer: FixedAnswer
     device_capacity_tokens: int
+    context_tokens: int
     client: Client
     registry: CollectorRegistry | None = None
     main_task: "asyncio.Task[None] | None" = None
@@ -78,9 +79,11 @@ class SimDecodeWorker:
         self, request_id: RequestId, work: WorkRequest, handover: Handover | None
     ) -> AsyncGenerator[Sampled, None]:
         del request_id
-        if work.max_tokens is None:
-            work = replace(work, max_tokens=_DEFAULT_MAX_TOKENS)
-        begun = begin_answer(work, handover)
+        room_tokens = self.context_tokens - len(work.tokens)
+        if room_tokens < 1:
+            raise BadWorkError(f"a prompt of {len(work.tokens)} tokens leaves no room for an answer")
+        asked_tokens = _DEFAULT_MAX_TOKENS if work.max_tokens is None else work.max_tokens
+        begun = begin_answer(replace(work, max_tokens=min(asked_tokens, room_tokens)), handover)
         if begun.first is not None:
             yield begun.first
         if begun.rest is None:

@@ -59,9 +59,18 @@ class DecodeService:
         self._background: set[asyncio.Task[None]] = set()
 
     async def decode(
-        self, request_id: RequestId, tokens: TokenArray, params: "SamplingParams", handover: Handover | None
+        self,
+        request_id: RequestId,
+        tokens: TokenArray,
+        params: "SamplingParams",
+        handover: Handover | None,
+        *,
+        own_lineage: str,
     ) -> AsyncGenerator[Sampled, None]:
         """The answer behind `tokens`. Where the prompt's KV cannot be had, this engine computes it.
+
+        Args:
+            own_lineage: Under which prefix blocks are cached of a prompt that came without a handover.
 
         Raises:
             BadWorkError: vLLM refuses the request, or the handover is another engine's.
@@ -77,7 +86,7 @@ class DecodeService:
             else:
                 return
         params.extra_args = None
-        salt = "" if handover is None else handover.lineage
+        salt = own_lineage if handover is None else handover.lineage
         # Of another name: vLLM may not have forgotten the first one yet.
         again_id = request_id if handover is None else RequestId(f"{request_id}~again")
         outputs = self._engine.generate(again_id, tokens.tolist(), params, cache_salt=salt, priority=PROMPT_PRIORITY)

@@ -8,10 +8,11 @@ from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
+from nebula_protocol.errors import RequestFieldError
+from nebula_protocol.request_fields import check_fields
 from pic_worker.errors import BadWorkError
 
 _SEED_SPAN = 2**63
-_NO_LENGTH_PENALTY = 1.0
 
 # Versions differ in whether the first is one of the others.
 _REFUSALS = (VLLMValidationError, ValueError, TypeError)
@@ -31,7 +32,7 @@ class _SamplingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_k: int | None = None
     min_p: float | None = None
     use_beam_search: bool = False
-    length_penalty: float = _NO_LENGTH_PENALTY
+    length_penalty: float = 1.0
     seed: int | None = None
     include_stop_str_in_output: bool = False
     guided_decoding: dict[str, object] | None = None
@@ -99,7 +100,7 @@ def sampling_params(
         BadWorkError: an option is malformed, out of bounds, or cannot be honoured.
     """
     asked = _read(request)
-    _refuse_impossible(asked)
+    _refuse_impossible(request)
     options, stops = asked.sampling_options, asked.stop_conditions
     given: dict[str, object] = {
         "presence_penalty": options.presence_penalty,
@@ -142,14 +143,11 @@ def _without_nulls(value: object) -> object:
     return {name: inner for name, inner in cast("Mapping[str, object]", value).items() if inner is not None}
 
 
-def _refuse_impossible(asked: _Asked) -> None:
-    options = asked.sampling_options
-    if options.n != 1 or options.best_of != 1:
-        raise BadWorkError("n and best_of cannot be over 1: a worker makes one answer to a request")
-    if options.use_beam_search or options.length_penalty != _NO_LENGTH_PENALTY:
-        raise BadWorkError("beam search and its length_penalty are not offered")
-    if asked.output_options.prompt_logprobs is not None:
-        raise BadWorkError("prompt_logprobs are not offered: tokens whose KV is reused are not computed")
+def _refuse_impossible(request: Mapping[str, object]) -> None:
+    try:
+        check_fields(request)
+    except RequestFieldError as error:
+        raise BadWorkError(str(error)) from error
 
 
 def _structured_outputs(guided: Mapping[str, object] | None) -> StructuredOutputsParams | None:

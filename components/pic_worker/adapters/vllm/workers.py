@@ -92,7 +92,10 @@ class VllmDecodeWorker:
             for_prefill=False,
             defaults=self.sampling_defaults,
         )
-        async with aclosing(self.service.decode(request_id, begun.rest.tokens, params, handover)) as pieces:
+        lineage = f"decoded/{work.options.cache_salt}"
+        async with aclosing(
+            self.service.decode(request_id, begun.rest.tokens, params, handover, own_lineage=lineage)
+        ) as pieces:
             async for piece in pieces:
                 yield piece
 
