@@ -24,7 +24,7 @@ CONFIG ?= $(if $(filter sim,$(ENGINE)),configs/nebula-7p1d-sim.yaml,configs/nebu
 READY := $(if $(filter cpu,$(HARDWARE)),$(READY_VLLM),$(READY_SIM))
 READY_TO_SERVE := $(if $(filter sim,$(ENGINE)),$(READY_SIM),$(READY))
 
-# A machine half as fast as two of today's cores keeps the test budget. INT lets pytest end its processes and say what it was doing.
+# Three times what two quiet cores need. INT lets pytest end its processes and say what it was doing.
 TEST_BUDGET_S ?= 1800
 CHECK_BUDGET_S ?= 180
 BENCH_BUDGET_S ?= 900
