@@ -28,8 +28,8 @@ READY_TO_SERVE := $(if $(filter sim,$(ENGINE)),$(READY_SIM),$(READY))
 TEST_BUDGET_S ?= 1800
 CHECK_BUDGET_S ?= 180
 BENCH_BUDGET_S ?= 900
-# One process a core; what shares an engine or a graph stays in one process, and what takes long begins first.
-IN_PARALLEL := -n logical --dist loadgroup --no-loadscope-reorder --durations=15
+# One process a core, a file at a time, since a file's tests share engines and graphs; what takes long begins first.
+IN_PARALLEL := -n logical --dist loadfile --no-loadscope-reorder --durations=15
 WITHIN := timeout --foreground --signal=INT --kill-after=30
 
 # Workload traces beside the project, used by some tests and by the replay examples.

@@ -24,8 +24,6 @@ WITHOUT_GPU = "no NVIDIA GPU"
 ALLOWED_IN_CI = (WITHOUT_SHARED, WITHOUT_GPU)
 """Reasons for which CI may skip a test; a test of a real NATS, Dynamo or vLLM has none."""
 
-SHARED_BY_FILES = ("started_engine", "smollm2_dir")
-"""Fixtures that take long to make: their tests stay in one process, whatever file they are in."""
 SLOW_FIRST = ("architecture", "e2e", "integration", "contract", "property", "unit")
 
 
@@ -51,20 +49,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several processes: which tests stay together, and that what takes long begins first."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
-    items.sort(key=lambda item: next((i for i, kind in enumerate(SLOW_FIRST) if kind in item.path.parts), 0))
-
-
-def _group_of(item: pytest.Item) -> str:
-    if isinstance(item, pytest.Function):
-        for fixture in SHARED_BY_FILES:
-            if fixture in item.fixturenames:
-                return fixture
-    return item.nodeid if item.path.name == "test_static_checks.py" else str(item.path)
+    """With several processes, each takes a file at a time, and the files that take long begin first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((i for i, kind in enumerate(SLOW_FIRST) if kind in item.path.parts), 0))
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

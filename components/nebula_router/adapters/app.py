@@ -88,21 +88,8 @@ async def run(settings: RouterSettings) -> None:
         metrics=metrics,
         clock=time.monotonic,
     )
-    control = (
-        SplitControl(
-            state.split,
-            state=state,
-            sink=NatsSplitSink(client, pool),
-            reviews=NatsReviewSink(_publisher(client, settings, Topic.SPLITS, publisher_id))
-            if settings.publish_decisions
-            else None,
-            metrics=metrics,
-            clock=time.monotonic,
-            steers=replicas.steers,
-        )
-        if state.split is not None
-        else None
-    )
+    reviews = _publisher(client, settings, Topic.SPLITS, own_id) if settings.publish_decisions else None
+    control = _split_control(state, client, pool, reviews, metrics, replicas)
     ingesting = asyncio.create_task(_ingest(ingest, control, replicas, peers))
     try:
         await _first_worker(state, ingesting)
@@ -124,6 +111,27 @@ async def run(settings: RouterSettings) -> None:
     finally:
         ingesting.cancel()
         await client.close()
+
+
+def _split_control(
+    state: RouterState,
+    client: Client,
+    pool: str,
+    reviews: EventPublisher | None,
+    metrics: RouterMetrics,
+    replicas: Replicas,
+) -> SplitControl | None:
+    if state.split is None:
+        return None
+    return SplitControl(
+        state.split,
+        state=state,
+        sink=NatsSplitSink(client, pool),
+        reviews=None if reviews is None else NatsReviewSink(reviews),
+        metrics=metrics,
+        clock=time.monotonic,
+        steers=replicas.steers,
+    )
 
 
 def _publisher(client: Client, settings: RouterSettings, topic: Topic, publisher_id: int) -> EventPublisher:
