@@ -1,4 +1,4 @@
-"""Segments as cluster objects: Nebula's router between Dynamo's frontend and the workers."""
+"""Segments as cluster objects: Nebula's router as the prefill stage of Dynamo's frontend."""
 
 from graphs.services import DECODE_WORKER, FRONTEND, PREFILL_WORKER, ROUTER
 from nebula_serve.graph import Graph
@@ -12,7 +12,7 @@ GRAPH = Graph(
     engines=("vllm", "sim"),
     defaults={
         "Common.namespace": "nebula",
-        # Out of the frontend's sight: it would route to workers that it sees by itself.
+        # Out of the frontend's sight: it would send prompts past the router to prefill workers that it sees itself.
         "Common.pool_namespace": "nebula_pool",
         "PrefillWorker.workers": 2,
         "DecodeWorker.workers": 1,

@@ -18,7 +18,7 @@ _ROUTER = {
 _WORKER = {
     "model_path": "model_path",
     "model_name": "model_name",
-    "namespace": "pool_namespace",
+    "pool_namespace": "pool_namespace",
     "engine": "engine",
     "log_level": "log_level",
     "pic": "pic",
@@ -44,6 +44,7 @@ ROUTER = ServiceSpec(
     description="Decides for each request where to prefill, and what to reuse, fetch or compute there.",
     settings_model=RouterSettings,
     command=python_module("nebula_router"),
+    replicas=Replicas(),
     inherits=_ROUTER,
     metrics_port_key="metrics_port",
 )
@@ -54,7 +55,8 @@ PREFILL_WORKER = ServiceSpec(
     command=python_module("pic_worker"),
     replicas=Replicas(),
     defaults={"role": "prefill", "component": "prefill"},
-    inherits=_WORKER,
+    # Out of the frontend's sight in `graphs:nebula`: the router is the model's prefill stage.
+    inherits={**_WORKER, "namespace": "pool_namespace"},
     secret_section="data_plane",
     gpus_key="vllm.tensor_parallel",
     metrics_port_key="metrics_port",
@@ -66,7 +68,7 @@ DECODE_WORKER = ServiceSpec(
     command=python_module("pic_worker"),
     replicas=Replicas(),
     defaults={"role": "decode", "component": "decode"},
-    inherits=_WORKER,
+    inherits={**_WORKER, "namespace": "namespace"},
     gpus_key="vllm.tensor_parallel",
     metrics_port_key="metrics_port",
 )

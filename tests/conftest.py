@@ -3,9 +3,11 @@
 import gc
 import os
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
 from nebula_serve.smollm2 import ensure_smollm2
@@ -21,6 +23,8 @@ WITHOUT_SHARED = f"{SHARED_VARIABLE} does not name the folder of workload traces
 WITHOUT_GPU = "no NVIDIA GPU"
 ALLOWED_IN_CI = (WITHOUT_SHARED, WITHOUT_GPU)
 """Reasons for which CI may skip a test; a test of a real NATS, Dynamo or vLLM has none."""
+
+SLOW_FIRST = ("architecture", "e2e", "integration", "contract", "property", "unit")
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +45,28 @@ def smollm2_dir() -> Path:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not Path("/dev/nvidia0").exists():
         pytest.skip(WITHOUT_GPU)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes, each takes a file at a time, and the files that take long begin first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((i for i, kind in enumerate(SLOW_FIRST) if kind in item.path.parts), 0))
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """One line for each of the things without which a part of the tests did not run."""
+    shared = os.environ.get(SHARED_VARIABLE)
+    missing = {
+        "vllm": None if find_spec("vllm") else "vLLM is not installed",
+        "nixl": None if find_spec("nixl") else "NIXL is not installed",
+        SHARED_VARIABLE.lower(): None if shared and Path(shared).is_dir() else WITHOUT_SHARED,
+    }
+    reasons = [_skip_reason(report).lower() for report in terminalreporter.stats.get("skipped", [])]
+    for word, told in missing.items():
+        if told:
+            num = sum(word in reason for reason in reasons)
+            terminalreporter.write_line(f"{told}: {num} tests skipped, and files that need it as a whole")
 
 
 @pytest.hookimpl(wrapper=True)

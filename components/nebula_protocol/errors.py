@@ -17,6 +17,10 @@ class AnnotationError(ProtocolError):
     """A `nebula.*` annotation cannot be understood."""
 
 
+class RequestFieldError(ProtocolError):
+    """A field of a request asks for what is not offered, or is malformed."""
+
+
 class FusionError(ProtocolError):
     """The text of a fusion method is of no known form, or its amount is out of bounds."""
 

@@ -64,8 +64,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Estimate
     hands_over: bool = True
     """Whether a decode worker will pull the prompt's KV; if not, the target need not hold it."""
-    answered_tokens: int = 0
-    """Tokens at the prompt's end that are this answer's beginning, sent before another worker was lost."""
     pic: bool = True
     """False: exact prefix caching only; segments are neither reused nor kept for this request."""
 

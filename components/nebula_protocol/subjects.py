@@ -44,6 +44,11 @@ def state_subject(namespace: str, worker_id: WorkerId) -> str:
     return f"nebula.{namespace}.worker.{worker_id}.state"
 
 
+def routers_subject(namespace: str) -> str:
+    """Where the routers of a pool tell each other what they have dispatched and learned."""
+    return f"nebula.{namespace}.routers"
+
+
 def alive_subject(namespace: str, worker_id: WorkerId) -> str:
     """Where a worker answers at once with nothing; no responder means that its process is gone."""
     return f"nebula.{namespace}.worker.{worker_id}.alive"

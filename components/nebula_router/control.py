@@ -2,6 +2,7 @@
 what each window of requests said."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -39,7 +40,13 @@ class SplitControl:
         reviews: ReviewSink | None,
         metrics: RouterMetrics,
         clock: Clock,
+        steers: Callable[[], bool] = lambda: True,
     ) -> None:
+        """
+        Args:
+            steers: Whether this router is the one of several that tells the workers.
+        """
+        self._steers = steers
         self._split = split
         self._state = state
         self._sink = sink
@@ -51,7 +58,8 @@ class SplitControl:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self.tell_workers()
+            if self._steers():
+                await self.tell_workers()
             await self.tell_readers()
             await asyncio.sleep(_PERIOD_S)
 

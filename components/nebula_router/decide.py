@@ -15,7 +15,7 @@ from nebula_protocol.domain import tenant_domain
 from nebula_protocol.errors import SpanError
 from nebula_protocol.events import Decision, WorkerKvEvent, WorkerPicEvents
 from nebula_protocol.hashing import hash_blocks
-from nebula_protocol.ids import DomainId, SegmentHash, WorkerEpoch, WorkerId, WorkerWithDpRank
+from nebula_protocol.ids import DomainId, RequestId, SegmentHash, WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.layout import PromptLayout
 from nebula_protocol.lineage import lineage_of
 from nebula_protocol.messages import StateChunk
@@ -69,13 +69,11 @@ class HelperDispatch:
         return list(chain.from_iterable(self.prompt_token_ids[start:end] for start, end in self.spans))
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A decision that is recorded already: what to send where, and what to learn from the receipt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A dispatch, of this router or of another: what is expected of it, and what to learn from its receipt."""
 
     answer: PlanAnswer
-    decision: Decision
-    helpers: tuple[HelperDispatch, ...]
     domain_id: DomainId
     unknown_segments: frozenset[int]
     """Indices of segments of which no copy was known, stored or on its way."""
@@ -86,6 +84,14 @@ class Decided:
     @property
     def plan(self) -> Plan:
         return self.answer.plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided(Recorded):
+    """A decision that is recorded already: what to send where."""
+
+    decision: Decision
+    helpers: tuple[HelperDispatch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +252,6 @@ class RouterState:
             fleet=self._fleet if fusion is None else self._fleet.with_fusion(fusion),
             load=self._loads.snapshot(self._fleet.workers, now_s),
             settings=self._planner_settings if pic else self._exact_settings,
-            hands_over=request.remaining_tokens != 1,
-            answered_tokens=len(request.generated),
             excluded=frozenset(worker for worker in self._fleet.workers if worker.worker_id in excluded),
             only_target=chosen_id,
         )
@@ -312,14 +316,19 @@ class RouterState:
         for transfer in answer.transfers:
             self._loads.record_transfer(transfer.source, target, transfer.num_tokens, now_s=now_s)
 
-    def record_receipt(self, decided: Decided, receipt: Receipt, now_s: float) -> Learned:
+    def record_dispatch(self, recorded: Recorded, now_s: float) -> None:
+        """Another router has placed a request."""
+        self._follow_view()
+        self._record(recorded.layout, recorded.answer, now_s)
+
+    def record_receipt(self, decided: Recorded, receipt: Receipt, now_s: float) -> Learned:
         """Corrects view and load by what really happened."""
         repeated_tokens = self._repeated_tokens(decided, receipt)
         self.view.record_receipt(decided.plan, receipt, now_s)
         self._loads.record_receipt(decided.plan.request_id, decided.plan.target, receipt.work, now_s=now_s)
         return Learned(repeated_tokens=repeated_tokens, ghost_hits=self._learn_use(decided, receipt))
 
-    def _learn_use(self, decided: Decided, receipt: Receipt) -> GhostHits:
+    def _learn_use(self, decided: Recorded, receipt: Receipt) -> GhostHits:
         if self.split is None:
             return NO_GHOST_HITS
         use = PromptUse.of(
@@ -331,7 +340,7 @@ class RouterState:
         )
         return self.split.record_use(use)
 
-    def _repeated_tokens(self, decided: Decided, receipt: Receipt) -> int:
+    def _repeated_tokens(self, decided: Recorded, receipt: Receipt) -> int:
         """Of the segments that were unknown at the decision, those computed here that others turn out to have.
 
         Not those that another worker has because of a later decision: then this one was the first to compute it. Nor
@@ -359,19 +368,19 @@ class RouterState:
             segment.segment_hash for other in later if other.domain_id == plan.domain_id for segment in other.segments
         }
 
-    def record_failure(self, decided: Decided, now_s: float) -> None:
+    def record_failure(self, decided: Recorded, now_s: float) -> None:
         """The target will not deliver: nothing that was expected there will come."""
         target = decided.plan.target
         self.view.record_failure(decided.plan.request_id, target)
         self._loads.record_failure(decided.plan.request_id, target, now_s=now_s)
 
-    def record_helper_done(self, helper: HelperDispatch, now_s: float) -> None:
-        self.view.record_helper_done(helper.task.for_request, helper.worker, now_s)
-        self._loads.record_receipt(helper.task.for_request, helper.worker, None, now_s=now_s)
+    def record_helper_done(self, request_id: RequestId, worker: WorkerWithDpRank, now_s: float) -> None:
+        self.view.record_helper_done(request_id, worker, now_s)
+        self._loads.record_receipt(request_id, worker, None, now_s=now_s)
 
-    def record_helper_failure(self, helper: HelperDispatch, now_s: float) -> None:
-        self.view.record_failure(helper.task.for_request, helper.worker)
-        self._loads.record_failure(helper.task.for_request, helper.worker, now_s=now_s)
+    def record_helper_failure(self, request_id: RequestId, worker: WorkerWithDpRank, now_s: float) -> None:
+        self.view.record_failure(request_id, worker)
+        self._loads.record_failure(request_id, worker, now_s=now_s)
 
 
 def helper_dispatch(prompt_token_ids: Sequence[int], plan: Plan, helper: HelperWork) -> HelperDispatch:

@@ -1,5 +1,7 @@
 """What can go wrong while a request is served. Foreign errors are translated into these at the adapters."""
 
+from collections.abc import Sequence
+
 from nebula_protocol.ids import WorkerId
 
 
@@ -21,6 +23,15 @@ class WorkerGoneError(RouterError):
     def __init__(self, worker_id: WorkerId, reason: str) -> None:
         super().__init__(f"worker {worker_id} is gone: {reason}")
         self.worker_id = worker_id
+
+
+class WorkersLostError(RouterError):
+    """A request lost as many workers as it may; it is not tried again."""
+
+    def __init__(self, worker_ids: Sequence[WorkerId], reason: str) -> None:
+        names = ", ".join(str(worker_id) for worker_id in worker_ids)
+        super().__init__(f"the request lost prefill workers {names} and is not tried again: {reason}")
+        self.worker_ids = tuple(worker_ids)
 
 
 class WorkerRefusedError(RouterError):

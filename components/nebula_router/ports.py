@@ -13,6 +13,10 @@ JsonObject = dict[str, object]
 """A request or a chunk as Dynamo's request plane carries it."""
 
 
+Origin = object | None
+"""Where a request came from, as the adapter knows it: its trace and id go on to the workers. None: nowhere."""
+
+
 class Clock(Protocol):
     """Monotonic seconds."""
 
@@ -26,8 +30,13 @@ class WorkerPool(Protocol):
         """Those that discovery lists now; may lag behind a crash by seconds."""
         ...
 
-    def generate(self, worker_id: WorkerId, request: Mapping[str, object]) -> AsyncGenerator[JsonObject, None]:
+    def generate(
+        self, worker_id: WorkerId, request: Mapping[str, object], origin: Origin = None, id_suffix: str = ""
+    ) -> AsyncGenerator[JsonObject, None]:
         """The worker's reply chunks. Closed or cancelled before the end, it tells the worker to stop at once.
+
+        Args:
+            origin: Its trace goes on to the worker, and its id with `id_suffix` behind it.
 
         Raises:
             WorkerGoneError: it cannot be reached, or its stream broke before the end.

@@ -15,7 +15,7 @@ class RouterSettings(BaseModel):
     namespace: str = "nebula"
     """Dynamo namespace of the frontend and this router."""
     pool_namespace: str = "nebula_pool"
-    """Dynamo namespace of the workers; another one, so that the frontend does not route to them itself."""
+    """Dynamo namespace of the prefill workers; another one, so that the frontend does not route to them itself."""
     component: str = "router"
     """Dynamo component that this router serves as."""
     model_path: str = ""
@@ -53,8 +53,10 @@ class RouterSettings(BaseModel):
     """With `split: auto`, after how many requests the split is looked at again."""
     wait_slack_ratio: float = Field(default=1.0, ge=0)
     """A target waits for remote segments this much longer than estimated, as a share of the estimate, plus 50 ms."""
-    max_attempts: int = Field(default=4, ge=1, le=16)
-    """How often a request is placed anew when workers die under it."""
+    worker_wait_s: float = Field(default=30.0, ge=0, le=3600)
+    """How long a request waits for a prefill worker while there is none; then it is answered with 503."""
+    drain_s: float = Field(default=30.0, ge=0, le=3600)
+    """After SIGTERM, how long the router finishes what it serves while new requests go elsewhere."""
     publish_decisions: bool = True
     """Publish every decision, and every look at the split, on NATS for `nebula events` and `nebula explain`."""
     metrics_port: int = Field(default=0, ge=0, le=32767)

@@ -22,8 +22,8 @@ class FrontendSettings(ListenSettings):
     """How Dynamo chooses among the instances it sees; `kv` is its prefix-aware router."""
     block_size_tokens: int | None = Field(default=None, ge=1, le=1024)
     """Tokens per KV block, for router_mode kv."""
-    migration_limit: int = Field(default=0, ge=0, le=1024)
-    """How often Dynamo itself sends a request anew when its worker dies."""
+    migration_limit: int = Field(default=3, ge=0, le=1024)
+    """How often an answer goes on at another decode worker when its own is lost."""
     extra_args: tuple[str, ...] = ()
     """Further flags of `python -m dynamo.frontend`, as they are."""
 

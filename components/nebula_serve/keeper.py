@@ -32,7 +32,8 @@ class _Life:
 
 
 class Keeper:
-    """`ready` is set while the process serves. `on_change` is called when its pid or its readiness changed."""
+    """`ready` is set while the process serves. `on_change` is called when its pid or its readiness changed, `on_death`,
+    in a thread, when it ended without being asked to."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Keeper:
         policy: RestartPolicy,
         console: Console,
         on_change: Callable[[], None] = lambda: None,
+        on_death: Callable[[], object] = lambda: None,
     ) -> None:
         self.spec = spec
         self.ready = asyncio.Event()
@@ -48,6 +50,7 @@ class Keeper:
         self._policy = policy
         self._console = console
         self._on_change = on_change
+        self._on_death = on_death
         self._backoff = Backoff(policy)
         self._stopping = asyncio.Event()
         self._child: Child | None = None
@@ -70,6 +73,7 @@ class Keeper:
             if self._stopping.is_set():
                 self._console.report(ProcessStopped(self.spec.name, life.outcome))
                 return
+            await asyncio.to_thread(self._on_death)
             if not self._was_ready:
                 self._failed_starts += 1
                 if self._failed_starts >= self._policy.max_failed_starts:

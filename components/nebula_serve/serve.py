@@ -16,6 +16,7 @@ from nebula_serve.assignments import (
     from_graph,
 )
 from nebula_serve.console import Console
+from nebula_serve.discovery import remove_dead
 from nebula_serve.engine_choice import EngineChoice, choose_engine
 from nebula_serve.errors import SettingsError, UnknownServiceError, WorkingDirectoryError
 from nebula_serve.gpu_shares import GpuShares
@@ -191,13 +192,25 @@ async def _run(launch: Launch, working_dir: Path, console: Console, *, is_whole_
         took_s = time.monotonic() - started_s
         console.say(ready_text(launch.url, resolved.common.model_name or "", len(launch.processes), took_s))
 
+    def forget_dead() -> None:
+        if launch.planes.discovery_dir is not None:
+            remove_dead(launch.planes.discovery_dir)
+
     if not is_whole_graph:
-        await Supervisor(launch.stages, working_dir, console, on_ready=announce).run()
+        await Supervisor(launch.stages, working_dir, console, on_ready=announce, on_death=forget_dead).run()
         return
     info_path = run_info_path(working_dir, resolved.graph.name)
     record = RunRecord(info_path, resolved, launch.planes, launch.url, working_dir, console)
     try:
-        await Supervisor(launch.stages, working_dir, console, on_ready=announce, on_change=record.update).run()
+        supervisor = Supervisor(
+            launch.stages,
+            working_dir,
+            console,
+            on_ready=announce,
+            on_change=record.update,
+            on_death=forget_dead,
+        )
+        await supervisor.run()
     finally:
         record.remove()
 

@@ -38,6 +38,7 @@ class Supervisor:
         stages: each stage starts at once, when the one before is ready, and stops after the ones behind it.
         on_ready: called once, when every process serves.
         on_change: called with all keepers whenever the pid or the readiness of a process changed.
+        on_death: called in a thread when a process ended without being asked to, before its restart.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Supervisor:
         waiting_report_s: float = 15.0,
         on_ready: Callable[[], None] = lambda: None,
         on_change: Callable[[Sequence[Keeper]], None] = lambda _: None,
+        on_death: Callable[[], object] = lambda: None,
     ) -> None:
         self._console = console
         self._stop_policy = stop
@@ -58,7 +60,8 @@ class Supervisor:
         self._on_ready = on_ready
         self._on_change = on_change
         self._stages = [
-            [Keeper(spec, working_dir, restart, console, self._report_change) for spec in stage] for stage in stages
+            [Keeper(spec, working_dir, restart, console, self._report_change, on_death) for spec in stage]
+            for stage in stages
         ]
         self._tasks: dict[Keeper, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()

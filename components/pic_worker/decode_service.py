@@ -1,22 +1,28 @@
-"""The decode half of a simulated worker: pulls the prompt's KV, then emits tokens at a fixed pace."""
+"""The decode half of a simulated worker: fetches or computes the prompt's KV, then emits tokens at a fixed pace."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+
+import structlog
 
 from nebula_protocol.cost import LinkFit
 from nebula_protocol.handover import Handover
 from nebula_protocol.ids import WorkerId
 from nebula_protocol.messages import PullPrompt
+from pic_worker.core.fixed_answer import FixedAnswer
 from pic_worker.core.link import Link
+from pic_worker.core.step_cost import StepCost
 from pic_worker.errors import PeerGoneError, PromptGoneError
 from pic_worker.ports import Clock, Peers
+
+log = structlog.get_logger()
 
 # Beyond the simulated transfer, what a busy machine may add before a live peer counts as gone.
 PULL_GRACE_S = 10.0
 
 
 class DecodeService:
-    """Tokens come from a fixed answer, so that a continued request goes on where it was broken off."""
+    """Tokens come from a fixed answer."""
 
     def __init__(
         self,
@@ -25,17 +31,30 @@ class DecodeService:
         peers: Peers,
         link: Link,
         link_fit: LinkFit,
+        step_cost: StepCost,
         clock: Clock,
         token_s: float,
-        answer_token_ids: Sequence[int],
+        answer: FixedAnswer,
     ) -> None:
         self._worker_id = worker_id
         self._peers = peers
         self._link = link
         self._link_fit = link_fit
+        self._step_cost = step_cost
         self._clock = clock
         self._token_s = token_s
-        self._answer = answer_token_ids
+        self._answer = answer
+
+    async def obtain(self, handover: Handover | None, num_tokens: int) -> None:
+        """Waits until the prompt's KV is here: from the prefill worker, or computed again in one step."""
+        if handover is not None:
+            try:
+                await self.take_over(handover)
+            except PromptGoneError as error:
+                log.warning("prompt_recomputed", request_id=handover.request_id, reason=str(error))
+            else:
+                return
+        await asyncio.sleep(self._step_cost.step_s(num_tokens, num_tokens * num_tokens / 2))
 
     async def take_over(self, handover: Handover) -> None:
         """Waits until the prompt's KV has arrived here.
@@ -60,10 +79,7 @@ class DecodeService:
         for index in range(num_before, num_before + num_tokens):
             due_s += self._token_s
             await self._until(due_s)
-            yield self.answer_token(index)
-
-    def answer_token(self, index: int) -> int:
-        return self._answer[index % len(self._answer)]
+            yield self._answer.token(index)
 
     async def _until(self, due_s: float) -> None:
         await asyncio.sleep(max(0.0, due_s - self._clock()))

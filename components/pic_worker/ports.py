@@ -6,12 +6,12 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from nebula_protocol.handover import Handover
+from nebula_protocol.handover import Handover, Sampled
 from nebula_protocol.ids import RequestId, WorkerId
 from nebula_protocol.messages import FetchReply, FetchRequest, PromptPulled, PullPrompt
 from pic_worker.core.effects import DeviceEvent
 from pic_worker.core.transfer_outcome import TransferOutcome
-from pic_worker.work import Prefilled, Sampled, WorkRequest
+from pic_worker.work import WorkRequest
 
 
 class Clock(Protocol):
@@ -88,8 +88,8 @@ class PrefillWorker(Protocol):
         """Runs as long as the worker is of use; when it fails, the process should end."""
         ...
 
-    async def prefill(self, request_id: RequestId, work: WorkRequest) -> Prefilled:
-        """The prompt's KV, held for its decode worker, and the first token. Cancelled, it leaves nothing behind.
+    async def prefill(self, request_id: RequestId, work: WorkRequest) -> Handover:
+        """The first token, and where the prompt's KV is held for decode. Cancelled, it leaves nothing behind.
 
         Raises:
             BadWorkError: the request cannot be served here.
@@ -129,12 +129,16 @@ class DecodeWorker(Protocol):
         """As for `PrefillWorker`; None where there is no such task."""
         ...
 
-    def decode(self, request_id: RequestId, work: WorkRequest, handover: Handover) -> AsyncGenerator[Sampled, None]:
+    def decode(
+        self, request_id: RequestId, work: WorkRequest, handover: Handover | None
+    ) -> AsyncGenerator[Sampled, None]:
         """The answer behind the tokens of `work`, at least one piece. Closed or cancelled, it stops the engine.
+
+        The handover's token comes at once, before the KV. KV that cannot be had, and a prompt without a handover, is
+        computed here.
 
         Raises:
             BadWorkError: the request cannot be served here.
-            PromptGoneError: the prefill worker no longer has the prompt's KV.
         """
         ...
 

@@ -77,12 +77,18 @@ class WorkerSettings(BaseModel):
     """What computes: vLLM, or calibrated times."""
     namespace: str = "nebula_pool"
     """Dynamo namespace to serve in."""
+    pool_namespace: str = "nebula_pool"
+    """Namespace of the prefill workers, in which workers find each other."""
     component: str = "prefill"
     """Dynamo component to serve as."""
     model_path: str = ""
     """Folder with the model's tokenizer, chat template and configuration."""
     model_name: str = "nebula-sim"
     """Name under which clients ask for the model."""
+    tool_call_parser: str | None = None
+    """Dynamo's parser for the tool calls of the model's answers, where this worker registers the model: hermes, say."""
+    reasoning_parser: str | None = None
+    """Dynamo's parser for the reasoning in the model's answers, where this worker registers the model: qwen3, say."""
     pic: bool = True
     """Reuse and keep position-independent segments."""
     block_size_tokens: int = Field(default=16, ge=1, le=1024)

@@ -11,12 +11,12 @@ PASSED, FAILED, NOT_COLLECTED = 0, 1, 2
 """Exit codes of pytest; a run with skips alone has passed."""
 
 
-def run_suite(folder: Path, test: str, *, ci: str) -> int:
+def run_suite(folder: Path, test: str, *, ci: str, plugins: tuple[str, ...] = ()) -> int:
     (folder / "conftest.py").write_text(CONFTEST.read_text())
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  integration\n  e2e\n  gpu\n")
     (folder / "test_one.py").write_text(f"import pytest\n\n{test}\n")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins, str(folder)],
         env={"CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         check=False,
@@ -44,3 +44,8 @@ def test_in_ci_only_a_missing_data_folder_excuses_a_skip(tmp_path: Path, test: s
 def test_outside_ci_a_skip_is_a_skip(tmp_path: Path) -> None:
     skipping = "@pytest.mark.integration\ndef test_it():\n    pytest.skip('no nats-server')"
     assert run_suite(tmp_path, skipping, ci="") == PASSED
+
+
+def test_a_process_that_tests_for_another_excuses_no_more(tmp_path: Path) -> None:
+    skipping = "def test_it():\n    pytest.skip('not today')"
+    assert run_suite(tmp_path, skipping, ci="true", plugins=("-p", "xdist.plugin", "-n", "1")) == FAILED

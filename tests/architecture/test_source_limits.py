@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 80
@@ -42,20 +40,19 @@ def test_sources_and_tests_are_found() -> None:
     assert Path(__file__) in TESTS
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name_of)
-def test_a_file_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < MAX_FILE_LINES
+def test_every_file_is_short() -> None:
+    lines = {name_of(path): len(path.read_text().splitlines()) for path in SOURCES + TESTS}
+    assert not {name: num for name, num in lines.items() if num >= MAX_FILE_LINES}
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name_of)
-def test_every_function_is_short(path: Path) -> None:
-    long = {node.name: num_lines(node) for node in functions(path) if num_lines(node) >= MAX_FUNCTION_LINES}
-    assert not long
+def test_every_function_is_short() -> None:
+    lines = {(name_of(path), node.name): num_lines(node) for path in SOURCES + TESTS for node in functions(path)}
+    assert not {place: num for place, num in lines.items() if num >= MAX_FUNCTION_LINES}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_source_asserts_nothing_since_optimised_python_drops_assertions(path: Path) -> None:
-    assert not [node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+def test_no_source_asserts_anything_since_optimised_python_drops_assertions() -> None:
+    nodes = ((path, node) for path in SOURCES for node in ast.walk(ast.parse(path.read_text())))
+    assert not [(name_of(path), node.lineno) for path, node in nodes if isinstance(node, ast.Assert)]
 
 
 def test_no_file_or_folder_is_named_after_nothing() -> None:

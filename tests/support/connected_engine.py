@@ -265,13 +265,16 @@ def connected_engine(folder: Path, *, tensor_parallel: int = 1, **engine_args: A
         news.bind(settings.news_url)
         control.bind(settings.control_url)
         arguments: dict[str, Any] = {
+            # What is compared bit for bit was computed in steps of different shape. A CPU without bfloat16
+            # instructions rounds a product to bfloat16 differently with the number of its rows.
+            "dtype": "float32",
             "enforce_eager": True,
             "max_model_len": 1024,
             "max_num_batched_tokens": MAX_BATCH_TOKENS,
             "max_num_seqs": 8,
             "block_size": BLOCK_TOKENS,
             "num_gpu_blocks_override": NUM_DEVICE_BLOCKS,
-            "kv_cache_memory_bytes": 64 << 20,
+            "kv_cache_memory_bytes": 128 << 20,
             "skip_tokenizer_init": True,
             "worker_cls": "pic_worker.adapters.vllm.worker_class.PicCpuWorker",
             **engine_args,

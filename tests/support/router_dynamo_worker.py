@@ -1,4 +1,4 @@
-"""A tiny worker on Dynamo's runtime: `python router_dynamo_worker.py ENDPOINT prefill|decode`.
+"""A tiny worker on Dynamo's runtime: `python router_dynamo_worker.py ENDPOINT ROLE`.
 
 It does what the request's `extra_args.script` names for its role, and tells in lines of JSON what becomes of requests.
 """
@@ -10,16 +10,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
 from dynamo.runtime import Context, DistributedRuntime
 from support.json_process import write_line
-from support.router_replies import decode_reply, prefill_reply
+from support.router_replies import prefill_reply
 
-from nebula_protocol.handover import PREFILL_GONE
 from nebula_protocol.ids import WorkerId
 
 Chunk = Mapping[str, object]
 ERRORS: Mapping[str, Callable[[], Exception]] = {
     "refuse": lambda: InvalidArgument("the prompt is odd"),
     "fail": lambda: RuntimeError("not found: Connection refused"),
-    "lose": lambda: RuntimeError(f"{PREFILL_GONE}: not found"),
     "shut down": lambda: EngineShutdown("going down"),
 }
 PLAIN = ({"token_ids": [1]}, {"token_ids": [2], "finish_reason": "length"})
@@ -32,7 +30,7 @@ class TinyWorker:
 
     async def generate(self, request: dict[str, object], context: Context) -> AsyncIterator[Chunk]:
         script = self._script_of(request)
-        write_line({"event": "started", "script": script})
+        write_line({"event": "started", "script": script, "id": context.id(), "trace": context.trace_id})
         if script in ERRORS:
             raise ERRORS[script]()
         chunks = self._chunks(request, script)
@@ -61,8 +59,7 @@ class TinyWorker:
             return [[1, 2]]  # type: ignore[list-item]
         if "token_ids" not in request:
             return list(PLAIN)
-        reply = prefill_reply if self._role == "prefill" else decode_reply
-        return list(reply(self._worker_id, request))
+        return list(prefill_reply(self._worker_id, request))
 
 
 async def serve(endpoint_path: str, role: str) -> None:

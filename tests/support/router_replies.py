@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from nebula_protocol.codec import from_plain, to_plain
-from nebula_protocol.handover import HANDOVER_KEY, Handover
+from nebula_protocol.handover import HANDOVER_KEY, Handover, Sampled
 from nebula_protocol.ids import DomainId, RequestId, WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, Estimate, HelperTask, Plan, SegmentPlan, Source
 from nebula_protocol.receipt import Receipt, SegmentOutcome, StepWork, Timing
@@ -88,6 +88,7 @@ def prefill_chunk(receipt: Receipt, token_ids: list[int]) -> JsonObject:
         prompt_tokens=receipt.prompt_tokens,
         kv_bytes=receipt.prompt_tokens * 1_000,
         receipt=receipt,
+        first=Sampled(tuple(token_ids), "length"),
     )
     return {
         "token_ids": token_ids,
@@ -107,21 +108,6 @@ def prefill_reply(worker_id: WorkerId, request: Mapping[str, object], **receipt_
     plan = plan_of(request)
     assert plan.target.worker_id == worker_id
     return [prefill_chunk(receipt_for(plan, num_tokens, **receipt_changes), answer_tokens(num_tokens, 1))]
-
-
-def decode_reply(worker_id: WorkerId, request: Mapping[str, object]) -> list[JsonObject]:
-    """A decode worker's whole reply: a token a chunk, four where the client set no limit."""
-    result = request["prefill_result"]
-    assert isinstance(result, dict)
-    assert HANDOVER_KEY in result["disaggregated_params"]
-    num_before, limit = len(tokens_of(request)), limit_of(request)
-    chunks: list[JsonObject] = [
-        {"token_ids": [token], "index": 0} for token in answer_tokens(num_before, 4 if limit is None else limit)
-    ]
-    chunks[0]["engine_data"] = {"of": int(worker_id)}
-    usage = {"prompt_tokens": num_before, "completion_tokens": len(chunks), "total_tokens": -1}
-    chunks[-1] |= {"finish_reason": "length", "completion_usage": usage}
-    return chunks
 
 
 def a_receipt(**changes: object) -> Receipt:

@@ -9,7 +9,7 @@ from enum import Enum
 
 from nebula_protocol.ids import WorkerId
 from nebula_router.errors import WorkerGoneError, WorkerRefusedError
-from nebula_router.ports import JsonObject
+from nebula_router.ports import JsonObject, Origin
 
 WholeReply = Callable[[WorkerId, Mapping[str, object]], list[JsonObject]]
 
@@ -55,6 +55,8 @@ class Call:
 
     worker_id: WorkerId
     request: Mapping[str, object]
+    origin: Origin = None
+    id_suffix: str = ""
     outcome: Outcome = Outcome.RUNNING
 
 
@@ -88,8 +90,10 @@ class FakeWorkerPool:
     def live_workers(self) -> frozenset[WorkerId]:
         return frozenset(self._live)
 
-    async def generate(self, worker_id: WorkerId, request: Mapping[str, object]) -> AsyncGenerator[JsonObject, None]:
-        call = Call(worker_id, request)
+    async def generate(
+        self, worker_id: WorkerId, request: Mapping[str, object], origin: Origin = None, id_suffix: str = ""
+    ) -> AsyncGenerator[JsonObject, None]:
+        call = Call(worker_id, request, origin, id_suffix)
         self.calls.append(call)
         try:
             async with aclosing(self._play(worker_id, request)) as chunks:

@@ -9,7 +9,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from support.placement_case import round_card
 from support.router_outside import RecordedDecisions
-from support.router_replies import decode_reply, prefill_reply, receipt_for
+from support.router_replies import prefill_reply, receipt_for
 from support.router_worker_pool import FakeWorkerPool
 
 from nebula_protocol.card import WorkerCard
@@ -22,7 +22,7 @@ from nebula_protocol.subjects import Topic
 from nebula_protocol.tokens import TokenArray
 from nebula_router.decide import Decided, RouterState
 from nebula_router.metrics import MetricName, RouterMetrics
-from nebula_router.ports import JsonObject
+from nebula_router.ports import JsonObject, Origin
 from nebula_router.request import RoutedRequest
 from nebula_router.service import RouterService
 from nebula_router.settings import RouterSettings
@@ -101,7 +101,6 @@ class RouterWorld:
     def __init__(
         self,
         prefill: Sequence[int] = (1, 2, 3),
-        decode: Sequence[int] = (91, 92),
         *,
         has_sink: bool = True,
         **settings: object,
@@ -109,35 +108,23 @@ class RouterWorld:
         self.now_s = 0.0
         self.state = new_state(*map(round_card, prefill), **settings)
         self.prefill = FakeWorkerPool(prefill_reply, *prefill)
-        self.decode = FakeWorkerPool(decode_reply, *decode)
         self.decisions = RecordedDecisions()
         self.metrics = RouterMetrics()
         self.service = RouterService(
             RouterSettings.model_validate(settings),
             state=self.state,
             prefill_pool=self.prefill,
-            decode_pool=self.decode,
             decisions=self.decisions if has_sink else None,
             metrics=self.metrics,
             clock=lambda: self.now_s,
         )
 
-    async def answer(self, body: JsonObject, request_id: str = "r") -> list[JsonObject]:
-        """All chunks of the answer."""
-        return [chunk async for chunk in self.service.handle(body, RequestId(request_id))]
+    async def answer(self, body: JsonObject, request_id: str = "r", origin: Origin = None) -> JsonObject:
+        """The chunk that goes to the frontend."""
+        return await self.service.handle(body, RequestId(request_id), origin)
 
     def metric(self, name: MetricName, **labels: str) -> float | None:
         return metric_value(self.metrics, name, **labels)
-
-
-def tokens_in(chunks: Sequence[JsonObject]) -> list[int]:
-    """The answer's tokens."""
-    tokens: list[int] = []
-    for chunk in chunks:
-        token_ids = chunk["token_ids"]
-        assert isinstance(token_ids, list)
-        tokens += token_ids
-    return tokens
 
 
 def served(state: RouterState, body: JsonObject, request_id: str = "before", now_s: float = 0.0) -> Decided:

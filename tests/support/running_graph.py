@@ -71,9 +71,12 @@ class RunningGraph:
         assert process.metrics_url is not None
         return httpx.get(process.metrics_url, timeout=10).text
 
-    def post(self, path: str, body: Json) -> httpx.Response:
+    def post(self, path: str, body: Json, headers: dict[str, str] | None = None) -> httpx.Response:
         return httpx.post(
-            f"{self.info.url}{path}", json={"model": self.info.model_name, **body}, timeout=self._request_limit_s
+            f"{self.info.url}{path}",
+            json={"model": self.info.model_name, **body},
+            headers=headers,
+            timeout=self._request_limit_s,
         )
 
     def chat(self, text: str, **options: object) -> Json:

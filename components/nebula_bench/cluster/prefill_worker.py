@@ -110,7 +110,7 @@ class PrefillWorker:
             WorkerGoneError: the worker died under it.
         """
         work = self._parts.cutter.engine_request(request.request_id, request.tokens, request.options, plan)
-        hands_over = request.remaining_tokens != 1
+        hands_over = request.max_tokens != 1
         if work.hold_prompt != hands_over:
             work = replace(work, hold_prompt=hands_over)
         return (yield from self._finish(work.request_id, self._engine.submit(work, self._env.now)))

@@ -2,6 +2,7 @@
 
 import simpy
 
+from nebula_bench.cluster.decode_choice import DecodeChoice
 from nebula_bench.cluster.decode_worker import DecodeWorker
 from nebula_bench.cluster.network import Network
 from nebula_bench.cluster.outcome import Outcome
@@ -10,10 +11,10 @@ from nebula_bench.cluster.prefill_worker import PrefillWorker
 from nebula_bench.policies.policy import Placement, Policy
 from nebula_protocol.ids import WorkerId
 from nebula_protocol.receipt import Receipt
-from nebula_router.core.decode_choice import DecodeChoice
 from nebula_router.decide import HelperDispatch
 from nebula_router.errors import NoWorkerError, WorkerGoneError
 from nebula_router.request import RoutedRequest
+from nebula_router.service import MAX_LOSSES
 
 _MEMBERSHIP_PERIOD_S = 0.1
 _SPLIT_PERIOD_S = 0.2
@@ -29,7 +30,6 @@ class Router:
         network: Network,
         live: dict[WorkerId, PrefillWorker],
         decoders: dict[WorkerId, DecodeWorker],
-        max_attempts: int,
     ) -> None:
         self._env = env
         self._policy = policy
@@ -37,7 +37,6 @@ class Router:
         self._live = live
         self._decoders = decoders
         self._decode_choice = DecodeChoice()
-        self._max_attempts = max_attempts
         self._known: set[WorkerId] = set()
         self._fetching: set[WorkerId] = set()
         self.num_state_fetches = 0
@@ -100,7 +99,7 @@ class Router:
     def serve(self, request: RoutedRequest, outcome: Outcome) -> Waiting[None]:
         """One request from its arrival to its last token. Workers that die on the way cost time, not the answer."""
         excluded: set[WorkerId] = set()
-        for attempt in range(1, self._max_attempts + 1):
+        for attempt in range(1, MAX_LOSSES + 1):
             outcome.num_attempts = attempt
             try:
                 yield from self._attempt(request, outcome, frozenset(excluded))
@@ -112,7 +111,7 @@ class Router:
                 return
             else:
                 return
-        outcome.error = f"{self._max_attempts} attempts ended with a lost worker"
+        outcome.error = f"{MAX_LOSSES} attempts ended with a lost worker"
 
     def _attempt(self, request: RoutedRequest, outcome: Outcome, excluded: frozenset[WorkerId]) -> Waiting[None]:
         now_s = outcome.decided_at_s = self._env.now
@@ -124,7 +123,7 @@ class Router:
         outcome.receipt = receipt
         if outcome.first_token_at_s is None:
             outcome.first_token_at_s = self._env.now
-        if request.remaining_tokens != 1:
+        if request.max_tokens != 1:
             yield from self._decode(request, receipt)
 
     def _prefill(self, request: RoutedRequest, placement: Placement) -> Waiting[Receipt]:
@@ -165,7 +164,7 @@ class Router:
         if chosen is None:
             raise NoWorkerError("no decode worker is alive")
         kv_bytes = receipt.prompt_tokens * self._live_card_kv_bytes(prefill_worker)
-        num_tokens = (request.remaining_tokens or 1) - 1
+        num_tokens = (request.max_tokens or 1) - 1
         try:
             yield self._network.message()
             yield from self._decoders[chosen].decode(request.request_id, prefill_worker, kv_bytes, num_tokens)

@@ -67,9 +67,7 @@ class Simulation:
         self._noises = [self._make_noise(place) for place in range(cluster.prefill_workers)]
         for place in range(cluster.prefill_workers):
             self._start_worker(place, life=0)
-        self._router = Router(
-            self._env, self._policy, self._network, self._live, self._make_decoders(), cluster.router.max_attempts
-        )
+        self._router = Router(self._env, self._policy, self._network, self._live, self._make_decoders())
 
     def run(self, trace: Sequence[TraceRequest], on_finished: Callable[[Outcome], None] = lambda _: None) -> Record:
         """Sends the trace's requests in order, at Poisson times."""

@@ -102,7 +102,7 @@ class NebulaSubject:
     def _take_back(self, decided: Decided) -> None:
         self._state.record_failure(decided, _NOW_S)
         for helper in decided.helpers:
-            self._state.record_helper_failure(helper, _NOW_S)
+            self._state.record_helper_failure(helper.task.for_request, helper.worker, _NOW_S)
 
     def _full_state(self, worker_id: WorkerId, chains: tuple[StoredChain, ...]) -> StateChunk:
         segments = {entry.segment_hash: entry for chain in chains for entry in self._segments(chain, worker_id)}

@@ -69,10 +69,10 @@ class NebulaPolicy(Policy):
         self.state.record_failure(self._decided.pop(request.request_id), now_s)
 
     def record_helper_done(self, helper: HelperDispatch, now_s: float) -> None:
-        self.state.record_helper_done(helper, now_s)
+        self.state.record_helper_done(helper.task.for_request, helper.worker, now_s)
 
     def record_helper_failure(self, helper: HelperDispatch, now_s: float) -> None:
-        self.state.record_helper_failure(helper, now_s)
+        self.state.record_helper_failure(helper.task.for_request, helper.worker, now_s)
 
 
 class OneOrderPolicy(NebulaPolicy):

@@ -81,7 +81,6 @@ class OraclePolicy(Policy):
             fleet=fleet,
             load=self._loads.snapshot(fleet.workers, now_s),
             settings=PlannerSettings(),
-            hands_over=request.remaining_tokens != 1,
             excluded=frozenset(worker for worker in fleet.workers if worker.worker_id in excluded),
         )
         answer = plan_prefill(question, now_s)

@@ -187,7 +187,7 @@ class PrefixPoolPolicy(Policy):
             estimate=Estimate(
                 free_in_s=0.0, arrive_in_s=best.arrive_in_s, compute_s=0.0, completion_s=best.completion_s
             ),
-            hands_over=request.remaining_tokens != 1,
+            hands_over=request.max_tokens != 1,
         )
 
     def _cut(self, request: RoutedRequest, size: int) -> tuple[Segment, ...]:

@@ -14,6 +14,7 @@ from nebula_bench.serving.progress import Progress
 from nebula_bench.serving.replay_kill import measure_replay_kill
 from nebula_bench.serving.replay_report import replay_markdown, replay_measurements
 from nebula_bench.serving.settings import Part, ServingSettings
+from nebula_bench.serving.stage import measure_stage, stage_markdown
 from nebula_bench.workload import TraceRequest, read_trace
 
 NEBULA = "nebula"
@@ -38,6 +39,9 @@ async def measure_part(part: Part, settings: ServingSettings, progress: Progress
             return await _replay(_read_trace(part, settings), settings, progress)
         case Part.KILL:
             return await _kill(_read_trace(part, settings), settings, progress)
+        case Part.STAGE:
+            rows = await measure_stage(_read_trace(part, settings), settings, progress)
+            return MeasuredPart(part, stage_markdown(rows), rows)
         case Part.BAD_INPUT:
             outcomes = await measure_bad_input(graph_spec(NEBULA, settings.nebula_config, settings), settings, progress)
             return MeasuredPart(part, bad_input_markdown(outcomes), bad_input_measurements(outcomes))

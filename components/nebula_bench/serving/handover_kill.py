@@ -29,15 +29,13 @@ class HandoverKill:
     """The client got as many tokens as when nobody dies."""
     is_same_text: bool
     """And the same ones."""
-    is_prefilled_anew: bool
-    """Another worker prefilled the prompt again: the first died before the pull."""
     recovery_s: float
     """From the kill to the end of the answer, real seconds."""
     error: str | None
 
     @property
     def is_ok(self) -> bool:
-        return self.error is None and self.is_complete and self.is_prefilled_anew
+        return self.error is None and self.is_complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class HandoverKills:
 async def measure_handover_kills(spec: GraphSpec, settings: ServingSettings, progress: Progress) -> HandoverKills:
     """Kills one prefill worker after another, each between its reply and decode's pull.
 
-    Nebula sends the prefill worker's token to the client at once, so the first token tells that the reply is there;
+    The decode worker says the prefill worker's token at once, so the first token tells that the reply is there;
     `spec` must make prefill workers' transfers take `SLOW_LINK_S`.
 
     Raises:
@@ -108,7 +106,6 @@ class _Scene:
             process=process,
             is_complete=(answer.num_tokens, answer.finish_reason) == (expected.num_tokens, expected.finish_reason),
             is_same_text=answer.text == expected.text,
-            is_prefilled_anew=len(set(answer.prefill_worker_ids)) > 1,
             recovery_s=time.perf_counter() - killed_s,
             error=answer.error,
         )

@@ -23,7 +23,7 @@ def _measurements(replay: ReplayKill, handover: HandoverKills) -> Iterator[Measu
     errors = replay.num_errors + handover.num_errors
     yield Measurement(id="kill_errors", value=errors, unit="requests", bar=Bar("==", 0))
     retries = replay.num_retries + handover.num_retries
-    yield Measurement(id="kill_retries", value=retries, unit="requests", bar=Bar(">=", num_kills))
+    yield Measurement(id="kill_retries", value=retries, unit="requests", bar=Bar(">=", 1))
     is_used = float(replay.num_served_after + replay.num_helped_after > 0)
     yield Measurement(id="restarted_worker_used", value=is_used, unit="flag", bar=Bar("==", 1))
     yield Measurement(id="restarted_worker_requests", value=replay.num_served_after, unit="requests")
@@ -63,14 +63,14 @@ def _handover_markdown(kills: HandoverKills) -> str:
     intro = (
         f"Killed after the prefill worker's reply, before decode has pulled the prompt's KV: transfers take "
         f"{SLOW_LINK_S:g} s here, and the worker dies when the client has its token. Answers of {kills.num_tokens} "
-        f"tokens; the router placed {kills.num_retries} requests anew.\n"
+        f"tokens; the decode worker computes such a prompt itself.\n"
     )
-    header = ("killed", "all tokens", "same text", "prefilled anew", "complete, s after the kill", "error")
-    table = markdown_table(header, [_handover_row(kill) for kill in kills.kills], num_text_columns=4)
+    header = ("killed", "all tokens", "same text", "complete, s after the kill", "error")
+    table = markdown_table(header, [_handover_row(kill) for kill in kills.kills], num_text_columns=3)
     return f"{intro}\n{table}"
 
 
 def _handover_row(kill: HandoverKill) -> tuple[str, ...]:
-    flags = (kill.is_complete, kill.is_same_text, kill.is_prefilled_anew)
+    flags = (kill.is_complete, kill.is_same_text)
     told = ("yes" if flag else "no" for flag in flags)
     return (f"`{kill.process}`", *told, number(kill.recovery_s, 1), kill.error or "none")

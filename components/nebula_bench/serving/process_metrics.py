@@ -11,6 +11,7 @@ from nebula_protocol.ids import WorkerId
 
 WORKERS = "dynamo_component_nebula_workers"
 RETRIES = "dynamo_component_nebula_retries_total"
+REPEATED_TOKENS = "dynamo_component_nebula_repeated_tokens_total"
 STEP_LAG = "dynamo_component_nebula_worker_step_lag_seconds"
 PREFILLS = "dynamo_component_nebula_worker_prefills_total"
 IN_FLIGHT = "dynamo_component_inflight_requests"

@@ -13,6 +13,8 @@ class Part(StrEnum):
     """A trace on both graphs, side by side."""
     KILL = "kill"
     """Prefill workers killed in a replay, and between their reply and decode's pull."""
+    STAGE = "stage"
+    """What the router costs as Dynamo's prefill stage, and which processes may be lost under load."""
     BAD_INPUT = "bad-input"
     """Requests that are wrong, and what the client is told."""
 

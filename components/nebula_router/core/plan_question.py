@@ -48,7 +48,3 @@ class PlanQuestion:
     """Neither targets nor sources nor helpers."""
     only_target: WorkerId | None = None
     """The one worker that may be the target; sources and helpers are free. None: any worker."""
-    answered_tokens: int = 0
-    """Tokens at the prompt's end that are the answer's beginning."""
-    hands_over: bool = True
-    """Whether a decode worker will pull the prompt's KV."""

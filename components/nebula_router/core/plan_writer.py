@@ -34,8 +34,6 @@ def write_answer(
         if waits
         else 0.0,
         estimate=_estimate(question, placement),
-        hands_over=question.hands_over,
-        answered_tokens=question.answered_tokens,
         pic=question.settings.pic,
     )
     return PlanAnswer(

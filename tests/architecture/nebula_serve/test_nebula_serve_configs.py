@@ -114,8 +114,10 @@ def test_the_baseline_has_the_same_workers_as_the_graph_it_is_compared_with(size
             next(service for service in resolved.services if service.spec.name == name).settings.model_dump()
             for resolved in (ours, baseline)
         ]
-        # Only where they are registered differs: Dynamo's own router must see them.
-        assert [one.pop("namespace") for one in settings] == ["nebula_pool", "nebula"]
+        # Only where they are registered differs: Dynamo's own router must see prefill workers.
+        own = "nebula_pool" if name == "PrefillWorker" else "nebula"
+        assert [one.pop("namespace") for one in settings] == [own, "nebula"]
+        assert [one.pop("pool_namespace") for one in settings] == ["nebula_pool", "nebula"]
         assert settings[0] == settings[1]
 
 

@@ -11,6 +11,8 @@ from support.json_process import JsonProcess, Line, plane_environment
 from support.router_replies import answer_tokens
 from support.router_world import body_of
 
+from nebula_protocol.handover import HANDOVER_KEY
+
 pytestmark = pytest.mark.integration
 
 QUICK_S = 4.0
@@ -144,7 +146,6 @@ def test_a_reply_may_be_empty(pool: Pool) -> None:
         ("refuse", "refused", "BackendInvalidArgument: the prompt is odd"),
         # Whatever the worker's own text says, the worker is there.
         ("fail", "refused", "BackendUnknown: RuntimeError: not found: Connection refused"),
-        ("lose", "refused", "BackendUnknown: RuntimeError: prefill-kv-gone: not found"),
         ("no object", "refused", "a chunk is a list, not an object"),
         ("shut down", "gone", "BackendEngineShutdown: going down"),
     ],
@@ -224,7 +225,7 @@ class Routed:
     client: Caller
     router_id: int
     prefill: JsonProcess
-    decode: JsonProcess
+    prefill_id: int
 
     def ask(self, request: Mapping[str, object]) -> Line:
         return self.client.call(self.router_id, request)
@@ -233,26 +234,36 @@ class Routed:
 @pytest.fixture(scope="module")
 def routed(new_deployment: Callable[[], Deployment]) -> Routed:
     deployment = new_deployment()
-    prefill, decode = deployment.start_worker("prefill"), deployment.start_worker("decode")
-    router = deployment.start(router_dynamo_router, "pool", "1", "1")
+    prefill = deployment.start_worker("prefill")
+    router = deployment.start(router_dynamo_router, "pool", "1")
     client = deployment.start_caller("pool.router.generate")
     router_id = worker_id_of(router)
     client.wait_until_listed(router_id)
-    return Routed(deployment, client, router_id, prefill, decode)
+    return Routed(deployment, client, router_id, prefill, worker_id_of(prefill))
 
 
 def scripted(**scripts: str) -> dict[str, object]:
     return body_of(range(100)) | {"extra_args": {"script": scripts}}
 
 
-def test_an_answer_goes_through_both_workers(routed: Routed) -> None:
+def test_the_prefill_workers_reply_is_the_only_chunk(routed: Routed) -> None:
     ended = routed.ask(scripted())
     chunks = ended["chunks"]
     assert isinstance(chunks, list)
-    assert (ended["how"], [token for chunk in chunks for token in chunk["token_ids"]]) == (
-        "done",
-        answer_tokens(100, 4),
-    )
+    (chunk,) = chunks
+    assert (ended["how"], chunk["token_ids"]) == ("done", answer_tokens(100, 1))
+    assert chunk["disaggregated_params"][HANDOVER_KEY]["prefill_worker_id"] == routed.prefill_id
+
+
+def test_the_routers_own_id_is_no_choice_of_a_worker(routed: Routed) -> None:
+    ended = routed.ask(scripted() | {"routing": {"prefill_worker_id": routed.router_id}})
+    assert ended["how"] == "done"
+
+
+def test_another_id_in_its_place_is_the_worker_that_the_client_chose(routed: Routed) -> None:
+    assert routed.ask(scripted() | {"routing": {"prefill_worker_id": routed.prefill_id}})["how"] == "done"
+    ended = routed.ask(scripted() | {"routing": {"prefill_worker_id": 12_345}})
+    assert (ended["how"], ended["reason"]) == ("refused", "BackendInvalidArgument: there is no prefill worker 12345")
 
 
 def test_a_bad_request_is_an_invalid_argument_with_the_reason(routed: Routed) -> None:
@@ -273,15 +284,14 @@ def test_a_worker_that_fails_for_another_reason_is_a_bad_gateway(routed: Routed)
     assert '"code":502' in str(ended["reason"])
 
 
-@pytest.mark.parametrize("role", ["prefill", "decode"])
 @pytest.mark.parametrize("num_chunks", [0, 1])
-def test_when_the_client_goes_away_the_worker_is_stopped_at_once(routed: Routed, role: str, num_chunks: int) -> None:
-    worker = routed.prefill if role == "prefill" else routed.decode
-    name = routed.client.begin(routed.router_id, scripted(**{role: f"hang {num_chunks}"}))
+def test_when_the_client_goes_away_the_worker_is_stopped_at_once(routed: Routed, num_chunks: int) -> None:
+    worker = routed.prefill
+    name = routed.client.begin(routed.router_id, scripted(prefill=f"hang {num_chunks}"))
     worker.wait_for(event="started", script=f"hang {num_chunks}")
     routed.client.cancel(name)
     worker.wait_for(QUICK_S, event="stopped")
-    # Both workers are as good as before.
+    # It is as good as before.
     assert routed.ask(scripted())["how"] == "done"
 
 

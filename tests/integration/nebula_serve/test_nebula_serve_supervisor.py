@@ -196,7 +196,7 @@ async def test_a_deaf_process_is_killed_when_its_time_is_up(world: World) -> Non
     started_s = time.monotonic()
     supervisor.request_stop("test")
     await running
-    assert 0.3 <= time.monotonic() - started_s < 2.0
+    assert time.monotonic() - started_s >= stop.services_s
     assert "deaf did not stop within 0 s: killed" in world.log()
     assert "good stopped: was ended by SIGTERM" in world.log()
 

@@ -12,7 +12,7 @@ from dynamo.runtime import Context
 from support.engine_world import join, passage
 
 from nebula_protocol.codec import from_plain, to_plain
-from nebula_protocol.handover import HANDOVER_KEY, PREFILL_GONE, Handover
+from nebula_protocol.handover import HANDOVER_KEY, Handover
 from nebula_protocol.hashing import hash_segment
 from nebula_protocol.ids import RequestId, WorkerId, WorkerWithDpRank
 from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, Estimate, HelperTask, Plan, SegmentPlan, Source
@@ -90,6 +90,12 @@ class Workers:
     ) -> list[Chunk]:
         return [chunk async for chunk in self.stream(worker_id, request, context or FakeContext())]
 
+    async def tokens(self, worker_id: WorkerId, request: Mapping[str, object]) -> list[int]:
+        return [token for chunk in await self.chunks(worker_id, request) for token in chunk["token_ids"]]
+
+    async def is_quiescent(self, worker_id: WorkerId) -> bool:
+        return await self._engines[worker_id].is_quiescent()
+
     async def prefill(self, worker_id: WorkerId, **fields: object) -> Handover:
         (chunk,) = await self.chunks(worker_id, prompt(**fields))
         return from_plain(chunk["disaggregated_params"][HANDOVER_KEY], Handover)
@@ -140,7 +146,11 @@ async def test_a_prompt_goes_from_prefill_to_decode_and_is_answered(workers: Wor
     assert [len(chunk["token_ids"]) for chunk in chunks] == [1] * 5
     assert [chunk.get("finish_reason") for chunk in chunks] == [None] * 4 + ["length"]
     assert chunks[-1]["completion_usage"]["total_tokens"] == 1055
-    assert from_plain(chunks[0]["engine_data"][RECEIPT_KEY], Receipt) == handover.receipt
+    assert handover.first is not None
+    assert chunks[0]["token_ids"] == list(handover.first.token_ids)
+    data = chunks[0]["engine_data"]
+    assert from_plain(data[RECEIPT_KEY], Receipt) == handover.receipt
+    assert data["worker_id"] == {"prefill_worker_id": HOME, "decode_worker_id": DECODER}
 
 
 async def test_a_planned_segment_is_computed_by_a_helper_and_fetched_over_nats(workers: Workers) -> None:
@@ -166,12 +176,36 @@ async def test_a_source_that_has_stopped_costs_only_time(workers: Workers) -> No
     assert receipt.computed_tokens == 1050
 
 
-async def test_a_prompt_that_is_gone_is_refused_with_the_word_for_which_routers_look(workers: Workers) -> None:
+async def test_a_prompt_that_is_gone_is_computed_by_the_decode_worker_with_the_same_answer(workers: Workers) -> None:
     await workers.start(DECODER, "decode")
     handover = await workers.prefill(HOME)
+    limits = {"max_tokens": 5}
+    whole = await workers.tokens(DECODER, after_prefill(handover, stop_conditions=limits))
+    handover = await workers.prefill(HOME)
     await workers.stop(HOME)
-    with pytest.raises(RuntimeError, match=f"^{PREFILL_GONE}"):
-        await workers.chunks(DECODER, after_prefill(handover))
+    assert await workers.tokens(DECODER, after_prefill(handover, stop_conditions=limits)) == whole
+    assert len(whole) == 5
+
+
+async def test_an_answer_goes_on_where_it_was_broken_off_on_other_workers(workers: Workers) -> None:
+    await workers.start(DECODER, "decode")
+    limits = {"max_tokens": 9}
+    whole = await workers.tokens(DECODER, after_prefill(await workers.prefill(HOME), stop_conditions=limits))
+    # So Dynamo's migration asks: the tokens that were said are part of the prompt.
+    moved = {"token_ids": [*TOKENS.tolist(), *whole[:4]], "stop_conditions": {"max_tokens": 5}}
+    handover = await workers.prefill(HOME, **moved)
+    assert whole[:4] + await workers.tokens(DECODER, after_prefill(handover, **moved)) == whole
+
+
+async def test_an_answer_of_one_token_leaves_the_prefill_worker_nothing_to_hold(workers: Workers) -> None:
+    await workers.start(DECODER, "decode")
+    handover = await workers.prefill(HOME)
+    assert not await workers.is_quiescent(HOME)
+    (only,) = await workers.chunks(DECODER, after_prefill(handover, stop_conditions={"max_tokens": 1}))
+    assert only["finish_reason"] == "length"
+    async with asyncio.timeout(10):
+        while not await workers.is_quiescent(HOME):
+            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +219,20 @@ async def test_malformed_requests_are_invalid_arguments(workers: Workers, fields
     assert (await workers.prefill(HOME)).prompt_tokens == 1050
 
 
-async def test_a_decode_request_without_a_handover_is_an_invalid_argument(workers: Workers) -> None:
+async def test_a_decode_request_without_a_handover_is_computed_and_answered(workers: Workers) -> None:
+    await workers.start(DECODER, "decode")
+    limits = {"max_tokens": 5}
+    alone = await workers.chunks(DECODER, prompt(stop_conditions=limits))
+    assert "engine_data" not in alone[0]
+    assert alone[-1]["completion_usage"]["total_tokens"] == 1055
+    served = await workers.tokens(DECODER, after_prefill(await workers.prefill(HOME), stop_conditions=limits))
+    assert [token for chunk in alone for token in chunk["token_ids"]] == served
+
+
+async def test_a_malformed_handover_is_an_invalid_argument(workers: Workers) -> None:
     await workers.start(DECODER, "decode")
     with pytest.raises(InvalidArgument):
-        await workers.chunks(DECODER, prompt())
+        await workers.chunks(DECODER, prompt(prefill_result={"disaggregated_params": {HANDOVER_KEY: {}}}))
 
 
 async def test_a_client_that_leaves_ends_its_prefill(workers: Workers) -> None:

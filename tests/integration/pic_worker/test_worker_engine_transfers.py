@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from nebula_protocol.annotations import RequestOptions
 from nebula_protocol.domain import tenant_domain
+from nebula_protocol.handover import Handover
 from nebula_protocol.hashing import HashArray, hash_blocks, hash_segment
 from nebula_protocol.ids import DomainId, RequestId, WorkerId, WorkerWithDpRank
 from nebula_protocol.plan import Estimate, HelperTask, Plan, SegmentPlan, Source
@@ -25,7 +26,7 @@ from pic_worker.adapters.engines import build_prefill
 from pic_worker.core.effects import DeviceEvent
 from pic_worker.ports import PrefillWorker
 from pic_worker.settings import WorkerSettings
-from pic_worker.work import Prefilled, WorkRequest
+from pic_worker.work import WorkRequest
 
 if TYPE_CHECKING:
     from pic_worker.adapters.vllm.workers import VllmPrefillWorker
@@ -116,7 +117,7 @@ class Pair:
         question: str = "what",
         options: RequestOptions = NOTHING,
         keep: bool = True,
-    ) -> Prefilled:
+    ) -> Handover:
         tokens = prompt_of(passages, question)
         request_id = RequestId(f"request-{next(self._numbers)}")
         origin = None if from_worker is None else WorkerWithDpRank(from_worker)
@@ -228,13 +229,14 @@ async def test_a_passage_computed_on_one_worker_is_used_by_the_other_with_the_sa
     await pair.ask(A, ("p1", "p2"), Source.COMPUTE)
     fetched = await pair.ask(B, ("p2", "p1"), Source.FETCH, A, question="who")
     local = await pair.ask(A, ("p2", "p1"), Source.LOCAL, question="who")
-    receipt = fetched.handover.receipt
+    receipt = fetched.receipt
     assert (receipt.fetched_hit_tokens, receipt.local_hit_tokens) == (2 * PASSAGE, 0)
     assert sources_of(receipt) == {Source.FETCH}
     assert receipt.computed_tokens == SYSTEM + QUESTION
     assert receipt.timing.wait_s > 0
     assert all(segment.stored for segment in receipt.segments)
-    assert local.handover.receipt.local_hit_tokens == 2 * PASSAGE
+    assert local.receipt.local_hit_tokens == 2 * PASSAGE
+    assert fetched.first is not None
     assert fetched.first.top_tokens
     assert fetched.first == local.first
 
@@ -243,11 +245,11 @@ async def test_a_passage_computed_on_one_worker_is_used_by_the_other_with_the_sa
 async def test_a_copy_that_is_not_to_be_kept_goes(pair: Pair) -> None:
     await pair.ask(A, ("k1", "k2"), Source.COMPUTE)
     fetched = await pair.ask(B, ("k2", "k1"), Source.FETCH, A, keep=False)
-    assert fetched.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+    assert fetched.receipt.fetched_hit_tokens == 2 * PASSAGE
     # The answer leaves before the copies do.
     await pair.until_gone(B, ("k1", "k2"))
     again = await pair.ask(B, ("k1", "k2"), Source.LOCAL, question="where")
-    assert {segment.fallback for segment in again.handover.receipt.segments} == {FallbackReason.NOT_THERE}
+    assert {segment.fallback for segment in again.receipt.segments} == {FallbackReason.NOT_THERE}
 
 
 @plainly
@@ -255,9 +257,9 @@ async def test_two_requests_that_miss_the_same_segment_cost_one_computation(pair
     first, second = await asyncio.gather(
         pair.ask(A, ("j1", "j2"), Source.COMPUTE), pair.ask(B, ("j1", "j2"), Source.JOIN, A, question="who")
     )
-    assert first.handover.receipt.segment_hit_tokens == 0
-    assert sources_of(second.handover.receipt) == {Source.JOIN}
-    assert second.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+    assert first.receipt.segment_hit_tokens == 0
+    assert sources_of(second.receipt) == {Source.JOIN}
+    assert second.receipt.fetched_hit_tokens == 2 * PASSAGE
 
 
 @in_every_setup
@@ -265,7 +267,7 @@ async def test_segments_that_a_helper_computes_alone_are_fetched(pair: Pair) -> 
     helping = asyncio.create_task(pair.help(A, ("h1", "h2")))
     prefilled = await pair.ask(B, ("h1", "h2"), Source.COMPUTE_AT, A)
     await helping
-    receipt = prefilled.handover.receipt
+    receipt = prefilled.receipt
     assert sources_of(receipt) == {Source.COMPUTE_AT}
     assert {segment.origin for segment in receipt.segments} == {"alone"}
 
@@ -277,9 +279,9 @@ async def test_stores_that_are_full_make_room_for_what_is_copied_and_computed(pa
         passages = (f"full-{number}a", f"full-{number}b")
         await pair.ask(A, passages, Source.COMPUTE)
         fetched = await pair.ask(B, passages[::-1], Source.FETCH, A, question="who")
-        assert fetched.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+        assert fetched.receipt.fetched_hit_tokens == 2 * PASSAGE
     local = await pair.ask(A, passages[::-1], Source.LOCAL, question="who")
-    assert local.handover.receipt.local_hit_tokens == 2 * PASSAGE
+    assert local.receipt.local_hit_tokens == 2 * PASSAGE
     assert fetched.first == local.first
     for worker_id in (A, B):
         await pair.until_gone(worker_id, ("full-0a", "full-0b"))
@@ -291,9 +293,9 @@ async def test_tenants_do_not_share(pair: Pair) -> None:
     await pair.ask(A, ("t1", "t2"), Source.COMPUTE, options=RequestOptions(cache_salt="mine"))
     for options in (NOTHING, RequestOptions(cache_salt="yours")):
         theirs = await pair.ask(B, ("t2", "t1"), Source.FETCH, A, options=options)
-        assert {segment.fallback for segment in theirs.handover.receipt.segments} == {FallbackReason.NOT_THERE}
+        assert {segment.fallback for segment in theirs.receipt.segments} == {FallbackReason.NOT_THERE}
     mine = await pair.ask(B, ("t2", "t1"), Source.FETCH, A, options=RequestOptions(cache_salt="mine"), question="who")
-    assert mine.handover.receipt.fetched_hit_tokens == 2 * PASSAGE
+    assert mine.receipt.fetched_hit_tokens == 2 * PASSAGE
 
 
 @plainly
@@ -301,7 +303,7 @@ async def test_a_source_that_is_gone_costs_time_but_not_the_answer(pair: Pair) -
     await pair.ask(A, ("d1", "d2"), Source.COMPUTE)
     await pair.stop(A)
     lost = await pair.ask(B, ("d2", "d1"), Source.FETCH, A)
-    receipt = lost.handover.receipt
+    receipt = lost.receipt
     assert receipt.segment_hit_tokens == 0
     assert {segment.fallback for segment in receipt.segments} == {FallbackReason.SOURCE_GONE}
     await pair.start(A)

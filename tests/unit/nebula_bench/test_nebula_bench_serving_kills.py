@@ -45,7 +45,6 @@ HANDOVER_KILL = HandoverKill(
     process="PrefillWorker-1",
     is_complete=True,
     is_same_text=True,
-    is_prefilled_anew=True,
     recovery_s=2.0,
     error=None,
 )
@@ -96,10 +95,9 @@ def test_kills_without_harm_meet_every_bar() -> None:
     [
         replace(HANDOVER_KILL, error="cut off"),
         replace(HANDOVER_KILL, is_complete=False),
-        replace(HANDOVER_KILL, is_prefilled_anew=False),
     ],
 )
-def test_an_answer_that_broke_off_or_did_not_need_saving_is_an_error(kill: HandoverKill) -> None:
+def test_an_answer_that_broke_off_is_an_error(kill: HandoverKill) -> None:
     assert values_of(REPLAY_KILL, kill)["kill_errors"] == (1, False)
 
 

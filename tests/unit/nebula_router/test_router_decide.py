@@ -85,13 +85,6 @@ def test_the_longest_context_of_the_workers_counts() -> None:
     assert decide(state, body_of(PROMPT)).plan.target == worker(2)
 
 
-def test_the_last_token_needs_no_hand_over() -> None:
-    state = new_state(round_card(1))
-    assert not decide(state, body_of(PROMPT, max_tokens=1)).plan.hands_over
-    assert decide(state, body_of(PROMPT, max_tokens=2)).plan.hands_over
-    assert decide(state, body_of(PROMPT, max_tokens=None)).plan.hands_over
-
-
 # ---- exact requests and tenants ----
 
 
@@ -167,7 +160,7 @@ def test_helpers_get_their_segments_tokens_and_leave_nothing_when_they_fail() ->
         lengths = [num_tokens for _, num_tokens in helper.task.segments]
         assert len(helper.token_ids) == sum(lengths)
         assert (helper.task.for_request, helper.task.domain_id) == ("r", DOMAIN)
-        state.record_helper_failure(helper, 0.0)
+        state.record_helper_failure(helper.task.for_request, helper.worker, 0.0)
     state.record_failure(decided, 0.0)
     assert state.view.num_claims == 0
     assert {decide(state, LONG, "again", excluded=(other,)).plan.estimate.free_in_s for other in (1, 2)} == {0.0}
@@ -179,7 +172,7 @@ def test_helpers_are_busy_until_they_are_done() -> None:
     state.record_receipt(decided, receipt_for(decided.plan, 4_000), 0.0)
     assert free_in_s(state, 2) > 0
     for helper in decided.helpers:
-        state.record_helper_done(helper, 0.0)
+        state.record_helper_done(helper.task.for_request, helper.worker, 0.0)
     assert [free_in_s(state, worker_id) for worker_id in (1, 2, 3)] == [0, 0, 0]
 
 
@@ -215,7 +208,7 @@ def test_a_helper_that_is_done_has_what_it_was_asked_for() -> None:
     state = new_state(*map(round_card, (1, 2, 3)))
     decided = decide(state, LONG)
     for helper in decided.helpers:
-        state.record_helper_done(helper, 0.0)
+        state.record_helper_done(helper.task.for_request, helper.worker, 0.0)
     keys = [segment_hash for helper in decided.helpers for segment_hash, _ in helper.task.segments]
     assert keys
     assert all(state.view.is_held_elsewhere(DOMAIN, key, decided.plan.target) for key in keys)
@@ -235,8 +228,8 @@ def test_what_comes_after_a_worker_was_removed_is_ignored() -> None:
         state.remove_worker(WorkerId(worker_id))
     state.record_receipt(decided, receipt_for(decided.plan, 4_000), 0.0)
     state.record_failure(decided, 0.0)
-    state.record_helper_done(decided.helpers[0], 0.0)
-    state.record_helper_failure(decided.helpers[1], 0.0)
+    state.record_helper_done(decided.helpers[0].task.for_request, decided.helpers[0].worker, 0.0)
+    state.record_helper_failure(decided.helpers[1].task.for_request, decided.helpers[1].worker, 0.0)
     assert (state.view.num_entries, known_workers(state)) == (0, set())
 
 

@@ -28,19 +28,14 @@ def test_tokens_limit_and_options_are_read() -> None:
     annotations = ["nebula.pic=off", "nebula.salt=acme", spans((0, 2)), "somebody else's"]
     request = read(body_of([1, 2, 3], max_tokens=7, annotations=annotations))
     assert request.tokens.tolist() == request.token_ids == [1, 2, 3]
-    assert (request.max_tokens, request.remaining_tokens, request.generated) == (7, 7, ())
+    assert request.max_tokens == 7
     assert (request.options.pic, request.options.cache_salt, request.options.spans) == (False, "acme", ((0, 2),))
-    assert not request.wants_engine_data
 
 
 def test_a_bare_body_is_a_request_without_a_limit() -> None:
     request = read({"token_ids": [1], "annotations": None})
-    assert (request.max_tokens, request.remaining_tokens, request.wants_engine_data) == (None, None, False)
+    assert request.max_tokens is None
     assert request.options.pic is None
-
-
-def test_engine_data_is_wanted_when_the_client_names_it() -> None:
-    assert read(body_of([1], extra_fields=["timing", "engine_data"])).wants_engine_data
 
 
 @pytest.mark.parametrize("token_ids", [[], None, "text", {"a": 1}])
@@ -89,40 +84,54 @@ def test_an_annotation_that_is_given_twice_is_refused() -> None:
     assert "nebula.pic is given twice" in reason_of(body_of([1], annotations=["nebula.pic=on", "nebula.pic=off"]))
 
 
-def test_a_continued_request_has_the_answer_behind_the_prompt_and_less_to_go() -> None:
-    request = read(body_of([1, 2], max_tokens=5)).with_generated([8, 9])
-    assert request.tokens.tolist() == request.token_ids == [1, 2, 8, 9]
-    assert (request.generated, request.remaining_tokens, request.max_tokens) == ((8, 9), 3, 5)
-
-
-def test_a_request_with_nothing_new_is_the_same() -> None:
-    request = read(body_of([1, 2]))
-    assert request.with_generated([]) is request
-
-
-def test_a_workers_body_has_all_tokens_the_new_limit_and_more_arguments() -> None:
+def test_a_workers_body_asks_for_one_token_and_keeps_the_rest_of_the_clients() -> None:
     body = body_of([1, 2], max_tokens=5, extra_fields=["timing"])
     before = copy.deepcopy(body)
-    sent = read(body).with_generated([8]).body_for(max_tokens=4, extra_args={"plan": 1})
-    assert sent == before | {
-        "token_ids": [1, 2, 8],
-        "stop_conditions": {"max_tokens": 4, "ignore_eos": False},
+    assert read(body).body_with({"plan": 1}) == before | {
+        "stop_conditions": {"max_tokens": 1, "ignore_eos": False},
         "extra_args": {"nvext": {"extra_fields": ["timing"]}, "plan": 1},
     }
     assert body == before
 
 
-def test_a_minimum_of_tokens_shrinks_with_the_answer_and_ends_at_none() -> None:
-    body = body_of([1], max_tokens=9) | {"stop_conditions": {"min_tokens": 2}}
-    request = read(body)
-    sent = [request.with_generated([7] * count).body_for(max_tokens=1, extra_args={}) for count in (0, 1, 3)]
-    assert [one["stop_conditions"] for one in sent] == [
-        {"min_tokens": 2, "max_tokens": 1},
-        {"min_tokens": 1, "max_tokens": 1},
-        {"min_tokens": 0, "max_tokens": 1},
-    ]
-
-
 def test_a_bare_body_gets_what_a_worker_needs() -> None:
-    sent = read({"token_ids": [1]}).body_for(max_tokens=None, extra_args={})
-    assert sent == {"token_ids": [1], "stop_conditions": {"max_tokens": None}, "extra_args": {}}
+    sent = read({"token_ids": [1]}).body_with({})
+    assert sent == {"token_ids": [1], "stop_conditions": {"max_tokens": 1}, "extra_args": {}}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"routing": {"cache_salt": "acme"}},
+        {"extra_args": {"nvext": {"cache_salt": "acme"}}},
+        {"annotations": ["nebula.salt=acme"]},
+    ],
+)
+def test_a_tenant_stays_with_its_request_on_the_way_to_a_worker(named: JsonObject) -> None:
+    request = read({"token_ids": [1, 2], **named})
+    assert request.options.cache_salt == "acme"
+    sent = request.body_with({"plan": 1})
+    assert read(sent).options.cache_salt == "acme"
+
+
+def test_a_request_that_names_two_tenants_is_refused() -> None:
+    body: JsonObject = {"token_ids": [1], "routing": {"cache_salt": "a"}, "annotations": ["nebula.salt=b"]}
+    assert "name different tenants" in reason_of(body)
+
+
+def test_what_no_worker_offers_is_refused_before_a_worker_is_chosen() -> None:
+    reason = reason_of({"token_ids": [1], "multi_modal_data": {"image_url": [{"Url": "x"}]}})
+    assert reason.startswith("multi_modal_data cannot be a dict: the model takes text only")
+
+
+def test_an_answer_ends_with_the_context() -> None:
+    # The context holds 10: 4 tokens of prompt leave 6.
+    assert read(body_of([1] * 4, max_tokens=6)).max_tokens == 6
+    assert read(body_of([1] * 4, max_tokens=7)).max_tokens == 6
+
+
+def test_ids_outside_the_vocabulary_are_refused_where_it_is_known() -> None:
+    body = body_of([1, 5])
+    assert RoutedRequest.read(body, RequestId("r"), CONTEXT, 6).token_ids == [1, 5]
+    with pytest.raises(BadRequestError, match="outside the vocabulary: 5"):
+        RoutedRequest.read(body, RequestId("r"), CONTEXT, 5)

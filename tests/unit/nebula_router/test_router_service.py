@@ -1,4 +1,4 @@
-"""The request path while nothing breaks: prefill, hand-over, decode, and what the router learns."""
+"""The request path while nothing breaks: prefill, helpers, and what the router learns."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,13 +17,12 @@ from support.router_replies import (
     tokens_of,
 )
 from support.router_worker_pool import DIES_AT_ONCE, HANGS_AT_ONCE, Outcome, Script, refuses
-from support.router_world import RouterWorld, body_of, decide, known_workers, spans, state_of, tokens_in
+from support.router_world import RouterWorld, body_of, decide, known_workers, spans, state_of
 
 from nebula_protocol.codec import encode
 from nebula_protocol.events import PicEvent, SegmentStored, WorkerPicEvents
-from nebula_protocol.handover import HANDOVER_KEY
 from nebula_protocol.hashing import hash_segment
-from nebula_protocol.ids import EventId, Origin, RequestId, WorkerId, WorkerWithDpRank
+from nebula_protocol.ids import EventId, Origin, WorkerId, WorkerWithDpRank
 from nebula_protocol.plan import Source
 from nebula_router.errors import WorkerRefusedError
 from nebula_router.metrics import HitKind, MetricName
@@ -37,58 +36,35 @@ LONG_PROMPT = list(range(1, 4_001))
 LONG_SPANS = spans(*((start, start + 1_000) for start in range(0, 4_000, 1_000)))
 
 
-async def test_a_request_is_prefilled_then_decoded_with_all_tokens_and_the_limit_that_is_left() -> None:
+async def test_the_worker_gets_the_clients_request_with_a_plan_and_a_limit_of_one_token() -> None:
     world = RouterWorld()
-    chunks = await world.answer(body_of(PROMPT, max_tokens=5))
-    assert tokens_in(chunks) == answer_tokens(100, 5)
-    (prefill,), (decode,) = world.prefill.calls, world.decode.calls
-    assert (tokens_of(prefill.request), limit_of(prefill.request)) == (PROMPT, 1)
-    assert plan_of(prefill.request).hands_over
-    assert (tokens_of(decode.request), limit_of(decode.request)) == ([*PROMPT, *answer_tokens(100, 1)], 4)
-    assert (prefill.outcome, decode.outcome) == (Outcome.DONE, Outcome.DONE)
-    # What the client asked for otherwise reaches both.
-    assert prefill.request["sampling_options"] == decode.request["sampling_options"] == {"temperature": 0.5}
+    await world.answer(body_of(PROMPT, max_tokens=5))
+    (call,) = world.prefill.calls
+    assert (tokens_of(call.request), limit_of(call.request)) == (PROMPT, 1)
+    assert plan_of(call.request).target.worker_id == call.worker_id
+    assert call.request["sampling_options"] == {"temperature": 0.5}
+    assert call.outcome is Outcome.DONE
 
 
-async def test_the_decode_worker_gets_the_handover_of_the_prefill_worker() -> None:
+async def test_the_workers_reply_is_handed_on_as_it_came() -> None:
     world = RouterWorld()
-    await world.answer(body_of(PROMPT))
-    result = world.decode.calls[0].request["prefill_result"]
-    assert isinstance(result, dict)
-    handover = result["disaggregated_params"][HANDOVER_KEY]
-    assert (handover["request_id"], handover["prefill_worker_id"]) == ("r", world.prefill.calls[0].worker_id)
+    sent: list[JsonObject] = []
+
+    def reply_with_more(worker_id: WorkerId, request: Mapping[str, object]) -> list[JsonObject]:
+        (chunk,) = prefill_reply(worker_id, request)
+        sent.append(chunk | {"engine_data": {"a": 1}, "log_probs": [-0.5]})
+        return sent[-1:]
+
+    world.prefill.reply = reply_with_more
+    assert await world.answer(body_of(PROMPT, max_tokens=5)) == sent[0]
 
 
-async def test_the_first_token_is_sent_before_decode_has_begun() -> None:
-    world = RouterWorld()
-    answer = world.service.handle(body_of(PROMPT), RequestId("r"))
-    assert tokens_in([await anext(answer)]) == answer_tokens(100, 1)
-    assert world.decode.calls == []
-    await answer.aclose()
-
-
-async def test_one_token_needs_no_decode_worker_and_the_plan_says_so() -> None:
-    world = RouterWorld(decode=())
-    (chunk,) = await world.answer(body_of(PROMPT, max_tokens=1))
-    assert tokens_in([chunk]) == answer_tokens(100, 1)
-    assert chunk["finish_reason"] == "length"
-    assert not plan_of(world.prefill.calls[0].request).hands_over
-
-
-async def test_usage_counts_the_prompt_and_the_answer_once() -> None:
-    world = RouterWorld()
-    chunks = await world.answer(body_of(PROMPT, max_tokens=5))
-    usages = [chunk["completion_usage"] for chunk in chunks if "completion_usage" in chunk]
-    assert usages == [{"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}]
-    assert [chunk.get("finish_reason") for chunk in chunks] == [None] * 4 + ["length"]
-
-
-async def test_an_answer_without_a_limit_is_as_long_as_the_decode_worker_makes_it() -> None:
-    world = RouterWorld()
-    chunks = await world.answer(body_of(PROMPT, max_tokens=None))
-    # One of prefill, and four as the fake decode worker does without a limit.
-    assert tokens_in(chunks) == answer_tokens(100, 5)
-    assert limit_of(world.decode.calls[0].request) is None
+async def test_where_a_request_comes_from_is_told_to_its_worker_and_with_a_suffix_to_its_helpers() -> None:
+    world, origin = RouterWorld(), object()
+    await world.answer(body_of(LONG_PROMPT, annotations=[LONG_SPANS]), origin=origin)
+    suffixes = {call.worker_id: call.id_suffix for call in world.prefill.calls}
+    assert suffixes == {1: "", 2: "~helper-1", 3: "~helper-1"}
+    assert all(call.origin is origin for call in world.prefill.calls)
 
 
 async def test_the_receipt_reaches_the_metrics_and_the_view() -> None:
@@ -139,25 +115,14 @@ async def test_a_decision_is_published_and_holds_no_token_ids() -> None:
 
 async def test_nothing_is_published_without_a_sink() -> None:
     world = RouterWorld(has_sink=False)
-    assert tokens_in(await world.answer(body_of(PROMPT))) == answer_tokens(100, 4)
+    assert (await world.answer(body_of(PROMPT)))["token_ids"] == answer_tokens(100, 1)
     assert world.decisions.decisions == []
-
-
-async def test_requests_spread_over_decode_workers_by_tokens_and_free_them_at_their_end() -> None:
-    world = RouterWorld()
-    first = world.service.handle(body_of(PROMPT), RequestId("first"))
-    await anext(first)
-    await world.answer(body_of(PROMPT), "second")
-    await anext(first)
-    await first.aclose()
-    await world.answer(body_of(PROMPT), "third")
-    assert [int(call.worker_id) for call in world.decode.calls] == [92, 91, 91]
 
 
 async def test_two_requests_of_one_name_at_once_go_by_different_names_inside() -> None:
     world = RouterWorld()
     both = await asyncio.gather(world.answer(body_of(PROMPT), "same"), world.answer(body_of(PROMPT[:50]), "same"))
-    assert [tokens_in(chunks) for chunks in both] == [answer_tokens(100, 4), answer_tokens(50, 4)]
+    assert [chunk["token_ids"] for chunk in both] == [answer_tokens(100, 1), answer_tokens(50, 1)]
     names = [plan_of(call.request).request_id for call in world.prefill.calls]
     assert names == ["same", "same~2"]
     await world.answer(body_of(PROMPT), "same")
@@ -175,19 +140,10 @@ async def test_a_refusal_of_the_prefill_worker_ends_the_request_with_its_reason(
     assert plan_of(world.prefill.calls[1].request).estimate.free_in_s == 0
 
 
-async def test_a_refusal_of_the_decode_worker_ends_the_request_with_its_reason() -> None:
-    world = RouterWorld(decode=(91,))
-    world.decode.script(91, refuses("out of memory"))
-    with pytest.raises(WorkerRefusedError, match="out of memory"):
-        await world.answer(body_of(PROMPT))
-    # Neither worker is lost.
-    assert tokens_in(await world.answer(body_of(PROMPT), "next")) == answer_tokens(100, 4)
-    assert world.metric(MetricName.RETRIES) == 0
-
-
 async def test_helpers_get_the_tokens_of_their_segments_one_behind_another() -> None:
     world = RouterWorld()
     await world.answer(body_of(LONG_PROMPT, annotations=[LONG_SPANS]))
+    await asyncio.sleep(1)
     helped = [call for call in world.prefill.calls if is_helper_request(call.request)]
     (prefill,) = [call for call in world.prefill.calls if not is_helper_request(call.request)]
     wanted: dict[int, list[int]] = {}
@@ -214,8 +170,8 @@ async def test_helpers_get_the_tokens_of_their_segments_one_behind_another() -> 
 async def test_nobody_notices_a_helper_that_fails_and_what_it_owed_is_forgotten(trouble: Script) -> None:
     world = RouterWorld()
     world.prefill.script(2, trouble)
-    chunks = await world.answer(body_of(LONG_PROMPT, annotations=[LONG_SPANS]))
-    assert tokens_in(chunks) == answer_tokens(4_000, 4)
+    chunk = await world.answer(body_of(LONG_PROMPT, annotations=[LONG_SPANS]))
+    assert chunk["token_ids"] == answer_tokens(4_000, 1)
     assert [call.outcome for call in world.prefill.calls_of(2)] == [Outcome.FAILED]
     held = {worker_id: held_elsewhere(world, worker_id) for worker_id in (2, 3)}
     assert held == {2: {False}, 3: {True}}

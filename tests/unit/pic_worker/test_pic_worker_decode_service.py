@@ -1,9 +1,10 @@
-"""The decode half: taking over a prompt's KV, and the pace of tokens."""
+"""The decode half: obtaining a prompt's KV, and the pace of tokens."""
 
 import asyncio
 
 import pytest
-from support.engine_world import passage, unplanned
+from support.engine_world import TOKEN_S as COMPUTE_S
+from support.engine_world import linear_table, passage, unplanned
 from support.fake_peers import FakePeers
 from support.virtual_time import now_s
 from support.worker_net import LINK, NetWorker, WorkerNet
@@ -11,7 +12,9 @@ from support.worker_net import LINK, NetWorker, WorkerNet
 from nebula_protocol.handover import Handover
 from nebula_protocol.ids import WorkerId
 from nebula_protocol.messages import PeerReply, PeerRequest, PromptPulled, PullPrompt
+from pic_worker.core.fixed_answer import FixedAnswer
 from pic_worker.core.link import Link
+from pic_worker.core.step_cost import StepCost
 from pic_worker.decode_service import DecodeService
 from pic_worker.errors import PromptGoneError
 
@@ -26,9 +29,10 @@ def decoder(peers: FakePeers) -> DecodeService:
         peers=peers,
         link=Link(LINK),
         link_fit=LINK,
+        step_cost=StepCost(linear_table()),
         clock=asyncio.get_running_loop().time,
         token_s=TOKEN_S,
-        answer_token_ids=ANSWER,
+        answer=FixedAnswer(ANSWER),
     )
 
 
@@ -105,6 +109,44 @@ async def test_the_pull_names_the_request_and_who_pulls(net: WorkerNet) -> None:
     net.peers.join(handover.prefill_worker_id, Asked())
     await decoder(net.peers).take_over(handover)
     assert asked == [PullPrompt(request_id=handover.request_id, from_worker=DECODE_WORKER)]
+
+
+async def test_kv_that_is_held_costs_the_transfer_and_no_computing(net: WorkerNet) -> None:
+    handover = await prefilled(net.add(1))
+    began_s = now_s()
+    await decoder(net.peers).obtain(handover, 28)
+    assert now_s() - began_s == pytest.approx(0.001 + 0.0028)
+
+
+async def test_kv_of_a_dead_prefill_worker_costs_the_computing_of_all_tokens(net: WorkerNet) -> None:
+    handover = await prefilled(net.add(1))
+    net.peers.leave(handover.prefill_worker_id)
+    began_s = now_s()
+    # With the first token, which the prefill worker has not computed either.
+    await decoder(net.peers).obtain(handover, 29)
+    assert now_s() - began_s == pytest.approx(29 * COMPUTE_S)
+
+
+async def test_kv_that_was_dropped_costs_the_computing_behind_the_prefill_workers_no(net: WorkerNet) -> None:
+    decode, handover = decoder(net.peers), await prefilled(net.add(1))
+    await decode.take_over(handover)
+    began_s = now_s()
+    await decode.obtain(handover, 28)
+    assert now_s() - began_s == pytest.approx(28 * COMPUTE_S)
+
+
+async def test_kv_of_a_silent_prefill_worker_costs_the_wait_and_the_computing(net: WorkerNet) -> None:
+    handover = await prefilled(net.add(1))
+    net.peers.join(handover.prefill_worker_id, Silent())
+    began_s = now_s()
+    await decoder(net.peers).obtain(handover, 28)
+    assert now_s() - began_s == pytest.approx(10.0038 + 28 * COMPUTE_S)
+
+
+async def test_a_prompt_without_a_handover_is_computed_at_the_price_of_one_step(net: WorkerNet) -> None:
+    began_s = now_s()
+    await decoder(net.peers).obtain(None, 40)
+    assert now_s() - began_s == pytest.approx(40 * COMPUTE_S)
 
 
 async def test_tokens_come_at_a_fixed_pace_however_long_the_reader_takes(net: WorkerNet) -> None:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 import pytest
 from msgspec import structs
 from support.engine_world import EngineWorld, passage, unplanned
 
 from nebula_protocol.codec import from_plain, to_plain
-from nebula_protocol.handover import HANDOVER_KEY, Handover
+from nebula_protocol.handover import HANDOVER_KEY, Handover, Sampled, TopToken
 from nebula_protocol.hashing import hash_segment
 from nebula_protocol.ids import DomainId, RequestId, WorkerEpoch, WorkerId, WorkerWithDpRank
 from nebula_protocol.plan import (
@@ -31,8 +32,8 @@ from pic_worker.adapters.dynamo.requests import (
     read_work,
 )
 from pic_worker.errors import BadWorkError
-from pic_worker.work import Prefilled, Sampled, TopToken
 
+DECODER = WorkerId(2**63 + 9)
 SEGMENT = passage(1, 20)
 PLAN = Plan(
     request_id=RequestId("r"),
@@ -66,7 +67,13 @@ def handover() -> Handover:
         prompt_tokens=12,
         kv_bytes=120,
         receipt=receipt(),
+        first=Sampled((41,), "length"),
     )
+
+
+def decoded(sampled: Sampled, num_sent: int, handed_over: Handover | None) -> dict[str, object]:
+    """A piece of the answer to a prompt of 12 tokens."""
+    return decode_chunk(sampled, num_prompt_tokens=12, num_sent=num_sent, handover=handed_over, worker_id=DECODER)
 
 
 def work(**fields: object) -> dict[str, object]:
@@ -173,38 +180,89 @@ def decode_request(params: object) -> Mapping[str, object]:
 
 def test_a_handover_passes_from_the_prefill_reply_to_the_decode_request() -> None:
     sent = handover()
-    reply = prefill_chunk(Prefilled(Sampled((41,), "length"), sent))
-    assert reply["token_ids"] == [41]
+    reply = prefill_chunk(sent)
+    assert (reply["token_ids"], reply["finish_reason"]) == ([41], "length")
     assert reply["completion_usage"] == {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 13}
     assert read_handover(decode_request(reply["disaggregated_params"])) == sent
 
 
-@pytest.mark.parametrize(
-    "params", [None, {}, [], {HANDOVER_KEY: None}, {HANDOVER_KEY: {}}, {HANDOVER_KEY: "x"}], ids=repr
-)
-def test_a_handover_that_is_missing_or_malformed_is_refused(params: object) -> None:
-    with pytest.raises(BadWorkError):
-        read_handover(decode_request(params))
-    with pytest.raises(BadWorkError):
-        read_handover(work(prefill_result=params))
+def test_the_first_token_passes_with_its_probabilities() -> None:
+    top = (TopToken(41, " a", -0.5, 1), TopToken(9, " b", -1.5, 2))
+    sent = structs.replace(handover(), first=Sampled((41,), "stop", (-0.5,), (top,)))
+    reply = prefill_chunk(sent)
+    assert reply["log_probs"] == [-0.5]
+    assert read_handover(decode_request(reply["disaggregated_params"])) == sent
 
 
-def test_the_first_decoded_token_carries_the_receipt_and_the_last_the_usage() -> None:
-    first = decode_chunk(Sampled((7,)), num_prompt_tokens=12, num_sent=1, first_of=handover())
-    last = decode_chunk(Sampled((8,), "length"), num_prompt_tokens=12, num_sent=2, first_of=None)
+def test_a_prefill_reply_without_a_token_has_none() -> None:
+    reply = prefill_chunk(structs.replace(handover(), first=None))
+    assert reply["token_ids"] == []
+    assert reply["completion_usage"] == {"prompt_tokens": 12, "completion_tokens": 0, "total_tokens": 12}
+
+
+@pytest.mark.parametrize("params", [None, {}, [], {"another_engine": {}}], ids=repr)
+def test_a_request_that_no_prefill_worker_has_seen_has_no_handover(params: object) -> None:
+    assert read_handover(decode_request(params)) is None
+    assert read_handover(work(prefill_result=params)) is None
+    assert read_handover(work()) is None
+
+
+@pytest.mark.parametrize("params", [None, {}, "x", {"request_id": "r"}], ids=repr)
+def test_a_malformed_handover_is_refused(params: object) -> None:
+    with pytest.raises(BadWorkError, match="handover cannot be read"):
+        read_handover(decode_request({HANDOVER_KEY: params}))
+
+
+def test_a_handover_with_half_a_token_is_refused() -> None:
+    sent = structs.replace(handover(), first=None)
+    plain = {**cast("dict[str, object]", to_plain(sent)), "first": {"finish_reason": "length"}}
+    with pytest.raises(BadWorkError, match="token_ids"):
+        read_handover(decode_request({HANDOVER_KEY: plain}))
+
+
+def test_the_first_piece_tells_the_receipt_and_who_served_and_no_other_does() -> None:
+    first, second = decoded(Sampled((7, 8)), 2, handover()), decoded(Sampled((9,)), 3, handover())
     data = first["engine_data"]
     assert isinstance(data, dict)
     assert from_plain(data[RECEIPT_KEY], Receipt) == receipt()
-    assert (first["token_ids"], last["token_ids"]) == ([7], [8])
-    assert not {"finish_reason", "completion_usage"} & first.keys()
-    assert "engine_data" not in last
+    assert data["worker_id"] == {"prefill_worker_id": 2**63 + 5, "decode_worker_id": 2**63 + 9}
+    assert (first["token_ids"], second["token_ids"]) == ([7, 8], [9])
+    assert "engine_data" not in second
+    for chunk in (first, second):
+        assert not {"finish_reason", "completion_usage"} & chunk.keys()
+
+
+def test_the_last_piece_tells_the_usage_with_the_prefix_that_was_cached() -> None:
+    hit = structs.replace(handover(), receipt=structs.replace(receipt(), prefix_hit_tokens=8))
+    last = decoded(Sampled((8,), "length"), 2, hit)
     assert last["finish_reason"] == "length"
-    assert last["completion_usage"] == {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14}
+    assert last["completion_usage"] == {
+        "prompt_tokens": 12,
+        "completion_tokens": 2,
+        "total_tokens": 14,
+        "prompt_tokens_details": {"cached_tokens": 8},
+    }
+
+
+def test_an_answer_of_one_piece_tells_everything_with_it() -> None:
+    only = decoded(Sampled((8,), "stop"), 1, handover())
+    assert {"engine_data", "completion_usage", "finish_reason"} <= only.keys()
+
+
+def test_without_a_handover_nothing_is_cached_and_nobody_else_has_served() -> None:
+    only = decoded(Sampled((8,), "length"), 1, None)
+    assert "engine_data" not in only
+    assert only["completion_usage"] == {
+        "prompt_tokens": 12,
+        "completion_tokens": 1,
+        "total_tokens": 13,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
 
 
 def test_probabilities_come_with_their_tokens() -> None:
     top = (TopToken(7, " a", -0.5, 1), TopToken(9, " b", -1.5, 2))
-    chunk = decode_chunk(Sampled((7,), None, (-0.5,), (top,)), num_prompt_tokens=12, num_sent=1, first_of=None)
+    chunk = decoded(Sampled((7,), None, (-0.5,), (top,)), 1, None)
     assert chunk["log_probs"] == [-0.5]
     assert chunk["top_logprobs"] == [
         [
@@ -217,10 +275,24 @@ def test_probabilities_come_with_their_tokens() -> None:
 def test_the_handover_brings_the_engines_own_words_unchanged() -> None:
     params: dict[str, object] = {"remote_block_ids": [[1, 2], []], "remote_host": "h", "remote_port": 5600}
     sent = structs.replace(handover(), kv_transfer_params=params, lineage="exact/")
-    reply = prefill_chunk(Prefilled(Sampled((41,), "length"), sent))
+    reply = prefill_chunk(sent)
     assert read_handover(decode_request(reply["disaggregated_params"])) == sent
 
 
 def test_replies_to_helper_work_and_probes_end_their_streams() -> None:
     assert (helper_chunk()["token_ids"], helper_chunk()["finish_reason"]) == ([], "stop")
     assert probe_chunk()["finish_reason"] == "length"
+
+
+def test_a_worker_reads_the_tenant_where_the_router_does() -> None:
+    assert read_work({"token_ids": [1], "routing": {"cache_salt": "acme"}}).options.cache_salt == "acme"
+    with pytest.raises(BadWorkError, match="name different tenants"):
+        read_work({"token_ids": [1], "routing": {"cache_salt": "a"}, "annotations": ["nebula.salt=b"]})
+
+
+def test_a_worker_without_a_router_before_it_refuses_what_is_not_offered() -> None:
+    with pytest.raises(BadWorkError, match="a request gets one answer"):
+        read_work({"token_ids": [1], "sampling_options": {"n": 2}})
+    with pytest.raises(BadWorkError, match="outside the vocabulary: 5"):
+        read_work({"token_ids": [1, 5]}, 5)
+    assert read_work({"token_ids": [1, 5]}, 6).tokens.tolist() == [1, 5]

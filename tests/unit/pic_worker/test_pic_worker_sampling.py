@@ -1,6 +1,6 @@
 """Dynamo's options as vLLM's sampling parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -129,13 +129,12 @@ def test_a_limit_of_thinking_is_passed_on() -> None:
         ({"structural_tag": {"triggers": ["<a>"]}}, "structural_tag", '{"triggers":["<a>"]}'),
     ],
 )
-def test_a_grammar_is_passed_on_where_decode_can_continue_it(
-    guided: dict[str, object], field: str, expected: object
+@pytest.mark.parametrize("make", [prefill, decode])
+def test_both_workers_sample_by_the_client_s_grammar(
+    make: Callable[..., SamplingParams], guided: dict[str, object], field: str, expected: object
 ) -> None:
     every_key = {**dict.fromkeys(("json", "regex", "choice", "grammar", "backend", "whitespace_pattern")), **guided}
-    made = sampling_params(
-        {"sampling_options": {"guided_decoding": every_key}}, max_tokens=1, for_prefill=True, continues_grammar=True
-    )
+    made = make(sampling_options={"guided_decoding": every_key})
     assert made.structured_outputs is not None
     assert getattr(made.structured_outputs, field) == expected
 
@@ -143,11 +142,10 @@ def test_a_grammar_is_passed_on_where_decode_can_continue_it(
 @pytest.mark.parametrize(
     ("sections", "reason"),
     [
-        ({"sampling_options": {"n": 2}}, "n and best_of cannot be over 1"),
-        ({"sampling_options": {"best_of": 3}}, "n and best_of cannot be over 1"),
+        ({"sampling_options": {"n": 2}}, "a request gets one answer"),
+        ({"sampling_options": {"best_of": 3}}, "a request gets one answer"),
         ({"sampling_options": {"use_beam_search": True}}, "beam search"),
         ({"sampling_options": {"length_penalty": 0.5}}, "length_penalty"),
-        ({"sampling_options": {"guided_decoding": {"regex": "a"}}}, "begin the grammar anew"),
         ({"sampling_options": {"temperature": -1}}, "temperature"),
         ({"sampling_options": {"temperature": "hot"}}, r"sampling_options.temperature"),
         ({"sampling_options": {"top_p": 1.5}}, "top_p"),
@@ -176,7 +174,7 @@ def test_what_cannot_be_honoured_is_refused_in_one_line(sections: dict[str, Any]
 def test_a_grammar_that_is_none_is_refused(guided: dict[str, object], reason: str) -> None:
     request = {"sampling_options": {"guided_decoding": guided}}
     with pytest.raises(BadWorkError, match=reason) as refused:
-        sampling_params(request, max_tokens=1, for_prefill=True, continues_grammar=True)
+        sampling_params(request, max_tokens=1, for_prefill=True)
     assert "\n" not in str(refused.value)
 
 

@@ -1,15 +1,20 @@
-"""Dynamo's runtime for this process, and this router's place in it."""
+"""Dynamo's runtime for this process, and this router's place in it: the model's prefill stage."""
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+from dynamo.common.utils.graceful_shutdown import install_signal_handlers
 from dynamo.llm import ModelInput, ModelRuntimeConfig, ModelType, WorkerType, register_model
 from dynamo.runtime import DistributedRuntime, Endpoint
 
 from nebula_router.errors import StartError
 from nebula_router.settings import RouterSettings
 
+_LEAVE_S = 1.0
+"""Frontends send requests until they have heard that this router left; file discovery takes half a second."""
+_DRAIN_POLL_S = 0.05
 _SYSTEM_PORT_VARIABLE = "DYN_SYSTEM_PORT"
 
 
@@ -23,10 +28,25 @@ def start_runtime(metrics_port: int) -> DistributedRuntime:
     )
 
 
+def drain_on_signal(
+    runtime: DistributedRuntime, endpoint: Endpoint, num_running: Callable[[], int], drain_s: float
+) -> None:
+    """On SIGTERM and SIGINT leaves discovery, finishes what runs for `drain_s` at most, then ends the runtime."""
+
+    async def drain() -> None:
+        deadline_s = asyncio.get_running_loop().time() + drain_s
+        while num_running() and asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    install_signal_handlers(
+        asyncio.get_running_loop(), runtime, [endpoint], grace_period_s=_LEAVE_S, drain_callback=drain
+    )
+
+
 async def register(
     endpoint: Endpoint, settings: RouterSettings, *, block_size_tokens: int, context_tokens: int
 ) -> None:
-    """Makes the frontend send requests for the model to `endpoint`.
+    """Makes the frontend send the model's prompts to `endpoint` before it sends them to a decode worker.
 
     Raises:
         StartError: the model folder is missing or Dynamo does not accept it.
@@ -39,11 +59,12 @@ async def register(
     try:
         await register_model(
             ModelInput.Tokens,
-            ModelType.Chat | ModelType.Completions,
+            ModelType.Prefill,
             endpoint,
             str(model_path),
             settings.model_name,
-            worker_type=WorkerType.Aggregated,
+            worker_type=WorkerType.Prefill,
+            needs=[[WorkerType.Decode]],
             kv_cache_block_size=block_size_tokens,
             runtime_config=runtime_config,
         )

@@ -8,7 +8,7 @@ from dynamo.runtime import Client, Context, DistributedRuntime
 
 from nebula_protocol.ids import WorkerId
 from nebula_router.errors import RouterError, WorkerGoneError, WorkerRefusedError
-from nebula_router.ports import JsonObject
+from nebula_router.ports import JsonObject, Origin
 
 # Dynamo's error types that say that the worker is not there or left before the end. Those with "Backend" are raised in
 # the worker's process: the others are what an engine raises in some trouble of its own.
@@ -43,9 +43,11 @@ class DynamoWorkerPool:
     def live_workers(self) -> frozenset[WorkerId]:
         return frozenset(WorkerId(instance_id) for instance_id in self._client.instance_ids())
 
-    async def generate(self, worker_id: WorkerId, request: Mapping[str, object]) -> AsyncGenerator[JsonObject, None]:
+    async def generate(
+        self, worker_id: WorkerId, request: Mapping[str, object], origin: Origin = None, id_suffix: str = ""
+    ) -> AsyncGenerator[JsonObject, None]:
         # Its own, so that one request to a worker is stopped without the others that serve the same client.
-        context = Context()
+        context = origin.detached(f"{origin.id()}{id_suffix}") if isinstance(origin, Context) else Context()
         ended = False
         try:
             stream = await self._client.direct(request, worker_id, annotated=False, context=context)

@@ -19,8 +19,9 @@ from dynamo.llm.exceptions import Cancelled, InvalidArgument
 from dynamo.runtime import Context, Endpoint
 
 from nebula_process.main_task import exit_when_failed
+from nebula_process.model_vocabulary import read_vocabulary_tokens
 from nebula_process.ready_file import touch_ready_file
-from nebula_protocol.handover import PREFILL_GONE, Handover
+from nebula_protocol.handover import Handover, Sampled
 from nebula_protocol.ids import RequestId, Role, WorkerId
 from pic_worker.adapters.dynamo.block_events import DynamoBlockEvents, hash_salted_blocks
 from pic_worker.adapters.dynamo.requests import (
@@ -33,10 +34,10 @@ from pic_worker.adapters.dynamo.requests import (
     read_work,
 )
 from pic_worker.adapters.engines import build_decode, build_prefill
-from pic_worker.errors import BadWorkError, PromptGoneError, StartError
+from pic_worker.errors import BadWorkError, StartError
 from pic_worker.ports import DecodeWorker, PrefillWorker
 from pic_worker.settings import WorkerSettings
-from pic_worker.work import Sampled, WorkRequest
+from pic_worker.work import WorkRequest
 
 if TYPE_CHECKING:
     # Made by the runtime when it is imported; there is no file to find.
@@ -56,11 +57,13 @@ class PicEngine(LLMEngine):
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._role = Role(settings.role)
+        self._vocabulary_tokens = read_vocabulary_tokens(settings.model_path)
         self._block_events = DynamoBlockEvents(settings.block_size_tokens)
         self._prefill: PrefillWorker | None = None
         self._decode: DecodeWorker | None = None
         self._start_error: StartError | None = None
         self._has_started = False
+        self._worker_id = WorkerId(0)
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> tuple["PicEngine", WorkerConfig]:
@@ -78,9 +81,12 @@ class PicEngine(LLMEngine):
             request_plane=os.environ.get("DYN_REQUEST_PLANE", "tcp"),
             event_plane=os.environ.get("DYN_EVENT_PLANE", "nats"),
             disaggregation_mode=_MODES[self._role],
+            tool_call_parser=self._settings.tool_call_parser,
+            reasoning_parser=self._settings.reasoning_parser,
         )
 
     async def start(self, worker_id: int) -> EngineConfig:
+        self._worker_id = WorkerId(worker_id)
         try:
             await self._build(WorkerId(worker_id))
         except StartError as error:
@@ -159,16 +165,15 @@ class PicEngine(LLMEngine):
                 yield cast("GenerateChunk", chunk)
         except BadWorkError as error:
             raise InvalidArgument(str(error)) from error
-        except PromptGoneError as error:
-            raise RuntimeError(f"{PREFILL_GONE}: {error}") from error
 
     async def _serve(self, request: GenerateRequest, context: Context) -> AsyncIterator[JsonObject]:
         if is_probe(request):
             yield probe_chunk()
         elif self._prefill is not None:
-            yield await _prefill(self._prefill, read_work(request), context)
+            yield await _prefill(self._prefill, read_work(request, self._vocabulary_tokens), context)
         elif self._decode is not None:
-            async for chunk in _decode(self._decode, read_work(request), read_handover(request), context):
+            work = read_work(request, self._vocabulary_tokens)
+            async for chunk in _decode(self._decode, work, read_handover(request), context, self._worker_id):
                 yield chunk
 
 
@@ -193,15 +198,14 @@ async def _prefill(worker: PrefillWorker, work: WorkRequest, context: Context) -
     """The reply to a prompt or to a helper's task."""
     with _ClientWatch(context) as client:
         if work.helper_task is not None:
-            helper_id = RequestId(f"{work.helper_task.for_request}/helper")
-            await client.unless_gone(worker.help(helper_id, work))
+            await client.unless_gone(worker.help(RequestId(context.id()), work))
             return helper_chunk()
         request_id = RequestId(context.id()) if work.plan is None else work.plan.request_id
         return prefill_chunk(await client.unless_gone(worker.prefill(request_id, work)))
 
 
 async def _decode(
-    worker: DecodeWorker, work: WorkRequest, handover: Handover, context: Context
+    worker: DecodeWorker, work: WorkRequest, handover: Handover | None, context: Context, worker_id: WorkerId
 ) -> AsyncIterator[JsonObject]:
     """The answer's tokens behind those that the request brings already; they end when the client goes away."""
     num_sent = 0
@@ -209,10 +213,13 @@ async def _decode(
         async with aclosing(worker.decode(RequestId(context.id()), work, handover)) as pieces:
             piece = await client.unless_gone(_next(pieces))
             while piece is not None:
-                first_of = handover if num_sent == 0 else None
                 num_sent += len(piece.token_ids)
                 yield decode_chunk(
-                    piece, num_prompt_tokens=handover.prompt_tokens, num_sent=num_sent, first_of=first_of
+                    piece,
+                    num_prompt_tokens=len(work.tokens),
+                    num_sent=num_sent,
+                    handover=handover,
+                    worker_id=worker_id,
                 )
                 if context.is_stopped():
                     return

@@ -4,23 +4,28 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from nebula_protocol.annotations import parse_annotations
 from nebula_protocol.codec import from_plain, to_plain
 from nebula_protocol.errors import DecodeError, ProtocolError, UnsupportedVersionError
-from nebula_protocol.handover import HANDOVER_KEY, Handover
+from nebula_protocol.handover import HANDOVER_KEY, Handover, Sampled, TopToken
+from nebula_protocol.ids import WorkerId
 from nebula_protocol.plan import HELPER_TASK_KEY, PLAN_KEY, PLAN_VERSION, HelperTask, Plan, check_plan_version
 from nebula_protocol.receipt import RECEIPT_KEY
+from nebula_protocol.request_fields import check_fields, check_token_ids
+from nebula_protocol.request_options import read_options
 from nebula_protocol.tokens import as_token_array
 from pic_worker.errors import BadWorkError
-from pic_worker.work import Prefilled, Sampled, TopToken, WorkRequest
+from pic_worker.work import WorkRequest
 
 JsonObject = dict[str, object]
 
 
-def read_work(request: Mapping[str, object]) -> WorkRequest:
+def read_work(request: Mapping[str, object], vocabulary_tokens: int | None = None) -> WorkRequest:
     """
+    Args:
+        vocabulary_tokens: The model's token ids are below it; None where it is not known.
+
     Raises:
-        BadWorkError: no tokens, or a plan, task or annotation that cannot be understood.
+        BadWorkError: no tokens, a plan, task or annotation that cannot be understood, or what no worker offers.
     """
     token_ids = request.get("token_ids")
     if not isinstance(token_ids, Sequence) or not token_ids:
@@ -28,10 +33,14 @@ def read_work(request: Mapping[str, object]) -> WorkRequest:
     extra_args = _mapping(request.get("extra_args"))
     plan, task = extra_args.get(PLAN_KEY), extra_args.get(HELPER_TASK_KEY)
     try:
+        # The router has checked them already, but there is not always one.
+        check_fields(request)
+        tokens = as_token_array(cast("Sequence[int]", token_ids))
+        check_token_ids(request, tokens, vocabulary_tokens)
         return WorkRequest(
-            tokens=as_token_array(cast("Sequence[int]", token_ids)),
+            tokens=tokens,
             max_tokens=_max_tokens(request),
-            options=parse_annotations(_annotations(request)),
+            options=read_options(request),
             plan=None if plan is None else _read_plan(plan),
             helper_task=None if task is None else _read_helper_task(task),
             body=request,
@@ -40,15 +49,15 @@ def read_work(request: Mapping[str, object]) -> WorkRequest:
         raise BadWorkError(str(error)) from error
 
 
-def read_handover(request: Mapping[str, object]) -> Handover:
-    """The handover inside a decode request.
+def read_handover(request: Mapping[str, object]) -> Handover | None:
+    """The handover inside a decode request; None where no prefill worker was asked.
 
     Raises:
-        BadWorkError: there is none, or it cannot be understood.
+        BadWorkError: it cannot be understood.
     """
     params = _mapping(_mapping(request.get("prefill_result")).get("disaggregated_params"))
     if HANDOVER_KEY not in params:
-        raise BadWorkError("a decode worker needs the handover of a prefill worker")
+        return None
     try:
         return from_plain(params[HANDOVER_KEY], Handover)
     except DecodeError as error:
@@ -60,12 +69,12 @@ def probe_chunk() -> JsonObject:
     return {"token_ids": [0], "index": 0, "finish_reason": "length", "completion_usage": usage(1, 1)}
 
 
-def prefill_chunk(prefilled: Prefilled) -> JsonObject:
+def prefill_chunk(handover: Handover) -> JsonObject:
     """The one chunk of a prefill reply."""
-    handover = prefilled.handover
+    first = handover.first or Sampled(())
     return {
-        **_sampled(prefilled.first),
-        "completion_usage": usage(handover.prompt_tokens, len(prefilled.first.token_ids)),
+        **_sampled(first),
+        "completion_usage": usage(handover.prompt_tokens, len(first.token_ids)),
         "disaggregated_params": {HANDOVER_KEY: to_plain(handover)},
     }
 
@@ -74,17 +83,26 @@ def helper_chunk() -> JsonObject:
     return {"token_ids": [], "index": 0, "finish_reason": "stop", "completion_usage": usage(0, 0)}
 
 
-def decode_chunk(sampled: Sampled, *, num_prompt_tokens: int, num_sent: int, first_of: Handover | None) -> JsonObject:
-    """A piece of the answer; the first carries the receipt, so that clients behind Dynamo's own router see it too.
+def decode_chunk(
+    sampled: Sampled, *, num_prompt_tokens: int, num_sent: int, handover: Handover | None, worker_id: WorkerId
+) -> JsonObject:
+    """A piece of the answer. The first carries the receipt and who served the request, behind any router.
 
     Args:
+        num_prompt_tokens: Of the request as this worker got it.
         num_sent: Tokens of the answer with these.
     """
     chunk = _sampled(sampled)
-    if first_of is not None:
-        chunk["engine_data"] = {RECEIPT_KEY: to_plain(first_of.receipt)}
+    if handover is not None and num_sent == len(sampled.token_ids):
+        chunk["engine_data"] = {
+            RECEIPT_KEY: to_plain(handover.receipt),
+            "worker_id": {"prefill_worker_id": handover.prefill_worker_id, "decode_worker_id": worker_id},
+        }
     if sampled.finish_reason is not None:
-        chunk["completion_usage"] = usage(num_prompt_tokens, num_sent)
+        # Of segments the receipt tells: they are no cached prefix.
+        cached = 0 if handover is None else handover.receipt.prefix_hit_tokens
+        details = {"prompt_tokens_details": {"cached_tokens": cached}}
+        chunk["completion_usage"] = {**usage(num_prompt_tokens, num_sent), **details}
     return chunk
 
 
@@ -129,15 +147,6 @@ def _read_helper_task(value: object) -> HelperTask:
     if task.version != PLAN_VERSION:
         raise UnsupportedVersionError("helper task", task.version, PLAN_VERSION)
     return task
-
-
-def _annotations(request: Mapping[str, object]) -> list[str]:
-    annotations = request.get("annotations")
-    if annotations is None:
-        return []
-    if not isinstance(annotations, list) or not all(isinstance(annotation, str) for annotation in annotations):
-        raise BadWorkError("annotations must be a list of strings")
-    return annotations
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from pic_worker.adapters.sim.costs import make_costs
 from pic_worker.adapters.sim.engine_setup import make_card, make_engine_config
 from pic_worker.adapters.sim.late_events import LateBlockEvents, LateEvents, LateSegmentEvents
 from pic_worker.adapters.sim.workers import SimDecodeWorker, SimPrefillWorker
+from pic_worker.core.fixed_answer import FixedAnswer
 from pic_worker.core.link import Link
 from pic_worker.core.sim_engine import SimEngine
 from pic_worker.decode_service import DecodeService
@@ -60,7 +61,7 @@ async def build_prefill(
         engine=SimEngine(make_engine_config(settings, costs, card), costs.step, costs.load),
         fetcher=Fetcher(
             worker_id=worker_id,
-            peers=NatsPeers(client, settings.namespace),
+            peers=NatsPeers(client, settings.pool_namespace),
             ingress=links.ingress,
             link_fit=costs.link,
             kv_bytes_per_token=costs.kv_bytes_per_token,
@@ -73,13 +74,13 @@ async def build_prefill(
         metrics=metrics,
         clock=time.monotonic,
     )
-    server = NatsServer(client, settings.namespace, worker_id, service)
+    server = NatsServer(client, settings.pool_namespace, worker_id, service)
     await server.start()
     return SimPrefillWorker(
         service=service,
         cutter=make_cutter(settings, tokenizer, card.domain.domain_id, hash_salted),
         metrics=metrics,
-        answer_token_ids=encode_text(tokenizer, settings.sim.answer),
+        answer=FixedAnswer(encode_text(tokenizer, settings.sim.answer)),
         device_capacity_tokens=settings.device_capacity_tokens,
         client=client,
         server=server,
@@ -102,13 +103,21 @@ async def build_decode(settings: WorkerSettings, worker_id: WorkerId, nats_url: 
     """
     costs, tokenizer = make_costs(settings), load_tokenizer(settings)
     client = await connect_worker(nats_url, f"decode-{worker_id}")
+    answer = FixedAnswer(encode_text(tokenizer, settings.sim.answer))
     service = DecodeService(
         worker_id=worker_id,
-        peers=NatsPeers(client, settings.namespace),
+        peers=NatsPeers(client, settings.pool_namespace),
         link=Link(costs.link),
         link_fit=costs.link,
+        step_cost=costs.step,
         clock=time.monotonic,
         token_s=costs.decode_token_s,
-        answer_token_ids=encode_text(tokenizer, settings.sim.answer),
+        answer=answer,
     )
-    return SimDecodeWorker(service=service, device_capacity_tokens=settings.device_capacity_tokens, client=client)
+    return SimDecodeWorker(
+        service=service,
+        answer=answer,
+        device_capacity_tokens=settings.device_capacity_tokens,
+        context_tokens=settings.context_tokens,
+        client=client,
+    )

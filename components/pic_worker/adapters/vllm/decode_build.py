@@ -33,7 +33,7 @@ async def build_decode_worker(settings: WorkerSettings, worker_id: WorkerId, nat
         service = DecodeService(
             worker_id=worker_id,
             engine=engine,
-            peers=NatsPeers(client, settings.namespace),
+            peers=NatsPeers(client, settings.pool_namespace),
             token_text=token_text_of(tokenizer),
             # After that the prefill worker has freed the KV.
             first_token_limit_s=settings.prompt_hold_s,

@@ -1,21 +1,20 @@
 """Decode on vLLM: takes a prefilled prompt over by NIXL, then generates."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from nebula_protocol.handover import Handover
+from nebula_protocol.handover import Handover, Sampled
 from nebula_protocol.ids import RequestId, WorkerId
 from nebula_protocol.messages import PullPrompt
 from nebula_protocol.tokens import TokenArray
 from pic_worker.adapters.vllm.priorities import PROMPT_PRIORITY
-from pic_worker.adapters.vllm.sampled import ERROR, TokenText, read_output
+from pic_worker.adapters.vllm.sampled import ERROR, LENGTH, TokenText, read_output
 from pic_worker.errors import BadWorkError, PeerGoneError, PromptGoneError
 from pic_worker.ports import Peers
-from pic_worker.work import Sampled
 
 if TYPE_CHECKING:
     # Takes seconds to import.
@@ -60,13 +59,68 @@ class DecodeService:
         self._background: set[asyncio.Task[None]] = set()
 
     async def decode(
-        self, request_id: RequestId, tokens: TokenArray, params: "SamplingParams", handover: Handover
+        self,
+        request_id: RequestId,
+        tokens: TokenArray,
+        params: "SamplingParams",
+        handover: Handover | None,
+        *,
+        own_lineage: str,
     ) -> AsyncGenerator[Sampled, None]:
-        """The answer behind `tokens`.
+        """The answer behind `tokens`. Where the prompt's KV cannot be had, this engine computes it.
+
+        Args:
+            own_lineage: Under which prefix blocks are cached of a prompt that came without a handover.
 
         Raises:
-            BadWorkError: vLLM refuses the request.
-            PromptGoneError: the prompt's KV cannot be had.
+            BadWorkError: vLLM refuses the request, or the handover is another engine's.
+        """
+        if handover is not None:
+            try:
+                async with aclosing(self._taken_over(request_id, tokens, params, handover)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            except PromptGoneError as error:
+                # Raised only before the first piece.
+                log.warning("prompt_recomputed", request_id=handover.request_id, reason=str(error))
+            else:
+                return
+        params.extra_args = None
+        salt = own_lineage if handover is None else handover.lineage
+        # Of another name: vLLM may not have forgotten the first one yet.
+        again_id = request_id if handover is None else RequestId(f"{request_id}~again")
+        outputs = self._engine.generate(again_id, tokens.tolist(), params, cache_salt=salt, priority=PROMPT_PRIORITY)
+        async with aclosing(outputs):
+            async for output in outputs:
+                sampled = read_output(output, self._token_text)
+                if sampled.finish_reason == ERROR:
+                    raise RuntimeError("vLLM broke the answer off")
+                if sampled.token_ids or sampled.finish_reason is not None:
+                    yield sampled
+
+    def release(self, request_id: RequestId, tokens: TokenArray, handover: Handover) -> None:
+        """Frees the prompt's KV at its prefill worker, for an answer that needs no decode: by pulling it, since vLLM
+        knows no other way. Nobody has to wait for it."""
+        if handover.first is not None and handover.first.finish_reason == LENGTH:
+            self._in_background(self._pull_for_nothing(request_id, tokens, handover))
+
+    async def _pull_for_nothing(self, request_id: RequestId, tokens: TokenArray, handover: Handover) -> None:
+        from vllm import SamplingParams
+
+        params = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
+        try:
+            async with aclosing(self._taken_over(request_id, tokens, params, handover)) as pieces:
+                async for _ in pieces:
+                    pass
+        except (PromptGoneError, RuntimeError) as error:
+            log.info("prompt_not_released", request_id=handover.request_id, reason=str(error))
+
+    async def _taken_over(
+        self, request_id: RequestId, tokens: TokenArray, params: "SamplingParams", handover: Handover
+    ) -> AsyncGenerator[Sampled, None]:
+        """
+        Raises:
+            PromptGoneError: the prompt's KV cannot be had; before the first piece.
         """
         await self._claim(handover)
         params.extra_args = {"kv_transfer_params": _transfer_params(handover)}
@@ -80,7 +134,7 @@ class DecodeService:
                 if sampled.finish_reason == ERROR:
                     raise _load_error(handover) if is_first else RuntimeError("vLLM broke the answer off")
                 if is_first:
-                    self._tell_arrived(handover)
+                    self._in_background(self._say_arrived(handover))
                     is_first = False
                 if sampled.token_ids or sampled.finish_reason is not None:
                     yield sampled
@@ -108,8 +162,8 @@ class DecodeService:
         if not pulled.found:
             raise PromptGoneError(f"worker {handover.prefill_worker_id} has dropped the prompt's KV")
 
-    def _tell_arrived(self, handover: Handover) -> None:
-        task = asyncio.create_task(self._say_arrived(handover))
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 from vllm import SamplingParams
+from vllm.exceptions import VLLMValidationError
 from vllm.inputs import TokensPrompt
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
@@ -77,7 +78,7 @@ class VllmEngine:
                 yield output
         except EngineDeadError as error:
             raise EngineGoneError(str(error)) from error
-        except ValueError as error:
+        except (ValueError, VLLMValidationError) as error:
             raise BadWorkError(_last_line(error)) from error
         finally:
             await outputs.aclose()

@@ -37,7 +37,8 @@ def make_engine_args(settings: WorkerSettings, sockets: SocketFolder, *, has_gpu
         "enable_prefix_caching": True,
         # Names of blocks must not depend on the process, so that a router can compare them.
         "prefix_caching_hash_algo": "sha256",
-        "skip_tokenizer_init": True,
+        # A grammar needs it, though tokens go in and tokens come out.
+        "skip_tokenizer_init": False,
         "scheduling_policy": "priority",
         "kv_transfer_config": _transfer_config(settings, sockets, has_gpu=has_gpu),
         **vllm.engine_args,

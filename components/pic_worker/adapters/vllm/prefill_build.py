@@ -91,8 +91,8 @@ async def build_prefill_worker(
         service = _make_service(settings, card, engine, events, intake, metrics, tokenizer)
         main_task = asyncio.create_task(_run(card, engine, events, catalogue, _publisher(client, settings, worker_id)))
         started.push_async_callback(_end, main_task)
-        await announce(client, settings.namespace, worker_id, plane)
-        server = NatsServer(client, settings.namespace, worker_id, service)
+        await announce(client, settings.pool_namespace, worker_id, plane)
+        server = NatsServer(client, settings.pool_namespace, worker_id, service)
         await server.start()
         started.push_async_callback(server.stop)
         return VllmPrefillWorker(
@@ -184,7 +184,7 @@ async def _start_plane(
         WorkerIdentity(worker_id=card.worker_id, epoch=card.epoch, domain_id=card.domain.domain_id),
         shape,
         catalogue=catalogue,
-        directory=nats_directory(client, settings.namespace),
+        directory=nats_directory(client, settings.pool_namespace),
         clock=time.monotonic,
         arrivals=arrivals,
         metrics=metrics,

@@ -42,7 +42,6 @@ from pic_worker.ports import Clock
 from pic_worker.segment_intake import SegmentIntake
 from pic_worker.settings import WorkerSettings
 from pic_worker.state_chunks import chunk_state
-from pic_worker.work import Prefilled
 
 log = structlog.get_logger()
 
@@ -83,7 +82,7 @@ class PrefillService:
 
     # ---- requests ----
 
-    async def prefill(self, request: EngineRequest, body: Mapping[str, object]) -> Prefilled:
+    async def prefill(self, request: EngineRequest, body: Mapping[str, object]) -> Handover:
         """The prompt's prefill, done.
 
         Raises:
@@ -107,17 +106,17 @@ class PrefillService:
         if request.hold_prompt and first.finish_reason == LENGTH:
             # Otherwise the answer is whole, and nobody comes for the KV.
             self._held.hold(request.request_id, facts.prompt_tokens, now_s)
-        handover = Handover(
+        return Handover(
             request_id=request.request_id,
             prefill_worker_id=self._card.worker_id,
             epoch=self._card.epoch,
             prompt_tokens=facts.prompt_tokens,
             kv_bytes=facts.prompt_tokens * self._card.kv_bytes_per_token,
             receipt=receipt,
+            first=first,
             lineage=request.lineage,
             kv_transfer_params=output.kv_transfer_params if request.hold_prompt else None,
         )
-        return Prefilled(first, handover)
 
     async def help(self, request: HelperRequest) -> None:
         """Segments computed alone, each by a request of its own; they run beside each other. Those that are here or

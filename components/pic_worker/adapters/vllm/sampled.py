@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizers import Tokenizer
 
-from pic_worker.work import Sampled, TopToken
+from nebula_protocol.handover import Sampled, TopToken
 
 if TYPE_CHECKING:
     # Takes seconds to import.

@@ -8,10 +8,11 @@ from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
+from nebula_protocol.errors import RequestFieldError
+from nebula_protocol.request_fields import check_fields
 from pic_worker.errors import BadWorkError
 
 _SEED_SPAN = 2**63
-_NO_LENGTH_PENALTY = 1.0
 
 # Versions differ in whether the first is one of the others.
 _REFUSALS = (VLLMValidationError, ValueError, TypeError)
@@ -31,7 +32,7 @@ class _SamplingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_k: int | None = None
     min_p: float | None = None
     use_beam_search: bool = False
-    length_penalty: float = _NO_LENGTH_PENALTY
+    length_penalty: float = 1.0
     seed: int | None = None
     include_stop_str_in_output: bool = False
     guided_decoding: dict[str, object] | None = None
@@ -82,11 +83,10 @@ def sampling_params(
     max_tokens: int,
     for_prefill: bool,
     defaults: Mapping[str, object] | None = None,
-    continues_grammar: bool = False,
 ) -> SamplingParams:
     """How one worker samples its part of the answer: the prefill worker the first token, the decode worker the rest.
 
-    `min_tokens` of a decode request counts what is still to come, as the router sends it. Presence and frequency
+    `min_tokens` of a decode request counts what is still to come. Presence and frequency
     penalties do not see the tokens that prefill made: they are part of the decode worker's prompt.
 
     Args:
@@ -95,14 +95,12 @@ def sampling_params(
         for_prefill: Whether the answer begins here. The decode worker draws from a sequence of its own, for the same
             seed again would draw its first token with the random number of prefill's.
         defaults: Of the model's generation config, for options that the request leaves open.
-        continues_grammar: Whether the engine of the decode worker is told which tokens prefill made. Without that its
-            grammar would begin anew behind them, so guided decoding is refused.
 
     Raises:
         BadWorkError: an option is malformed, out of bounds, or cannot be honoured.
     """
     asked = _read(request)
-    _refuse_impossible(asked, continues_grammar=continues_grammar)
+    _refuse_impossible(request)
     options, stops = asked.sampling_options, asked.stop_conditions
     given: dict[str, object] = {
         "presence_penalty": options.presence_penalty,
@@ -145,19 +143,11 @@ def _without_nulls(value: object) -> object:
     return {name: inner for name, inner in cast("Mapping[str, object]", value).items() if inner is not None}
 
 
-def _refuse_impossible(asked: _Asked, *, continues_grammar: bool) -> None:
-    options = asked.sampling_options
-    if options.n != 1 or options.best_of != 1:
-        raise BadWorkError("n and best_of cannot be over 1: a worker makes one answer to a request")
-    if options.use_beam_search or options.length_penalty != _NO_LENGTH_PENALTY:
-        raise BadWorkError("beam search and its length_penalty are not offered")
-    if asked.output_options.prompt_logprobs is not None:
-        raise BadWorkError("prompt_logprobs are not offered: tokens whose KV is reused are not computed")
-    if options.guided_decoding is not None and not continues_grammar:
-        raise BadWorkError(
-            "guided decoding (response_format, tool_choice) is not offered: the decode worker would begin the grammar "
-            "anew behind the prefill worker's token"
-        )
+def _refuse_impossible(request: Mapping[str, object]) -> None:
+    try:
+        check_fields(request)
+    except RequestFieldError as error:
+        raise BadWorkError(str(error)) from error
 
 
 def _structured_outputs(guided: Mapping[str, object] | None) -> StructuredOutputsParams | None:

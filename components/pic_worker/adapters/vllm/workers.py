@@ -3,21 +3,21 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from nebula_protocol.handover import Handover
+from nebula_protocol.handover import Handover, Sampled
 from nebula_protocol.ids import RequestId
 from pic_worker.adapters.vllm.decode_service import DecodeService
 from pic_worker.adapters.vllm.engine import VllmEngine
 from pic_worker.adapters.vllm.prefill_service import PrefillService
 from pic_worker.adapters.vllm.sampling import sampling_params
 from pic_worker.errors import BadWorkError
+from pic_worker.first_token import begin_answer
 from pic_worker.metrics import WorkerMetrics
 from pic_worker.prompt_cutter import PromptCutter
-from pic_worker.work import Prefilled, Sampled, WorkRequest
+from pic_worker.work import WorkRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,9 @@ class VllmPrefillWorker:
     def device_capacity_tokens(self) -> int:
         return self.engine.facts.device_capacity_tokens
 
-    async def prefill(self, request_id: RequestId, work: WorkRequest) -> Prefilled:
+    async def prefill(self, request_id: RequestId, work: WorkRequest) -> Handover:
         request = self.cutter.engine_request(request_id, work.tokens, work.options, work.plan)
-        prefilled = await self.service.prefill(request, work.body)
-        answered_tokens = 0 if work.plan is None else work.plan.answered_tokens
-        return Prefilled(prefilled.first, structs.replace(prefilled.handover, answered_tokens=answered_tokens))
+        return await self.service.prefill(request, work.body)
 
     async def help(self, request_id: RequestId, work: WorkRequest) -> None:
         if work.helper_task is None:
@@ -75,14 +73,29 @@ class VllmDecodeWorker:
         return self.engine.facts.device_capacity_tokens
 
     async def decode(
-        self, request_id: RequestId, work: WorkRequest, handover: Handover
+        self, request_id: RequestId, work: WorkRequest, handover: Handover | None
     ) -> AsyncGenerator[Sampled, None]:
         room_tokens = self.context_tokens - len(work.tokens)
-        max_tokens = room_tokens if work.max_tokens is None else min(work.max_tokens, room_tokens)
-        if max_tokens < 1:
+        if room_tokens < 1:
             raise BadWorkError(f"a prompt of {len(work.tokens)} tokens leaves no room for an answer")
-        params = sampling_params(work.body, max_tokens=max_tokens, for_prefill=False, defaults=self.sampling_defaults)
-        async with aclosing(self.service.decode(request_id, work.tokens, params, handover)) as pieces:
+        limit = room_tokens if work.max_tokens is None else min(work.max_tokens, room_tokens)
+        begun = begin_answer(replace(work, max_tokens=limit), handover)
+        if begun.first is not None:
+            yield begun.first
+        if begun.rest is None:
+            if handover is not None and handover.kv_transfer_params is not None:
+                self.service.release(request_id, work.tokens, handover)
+            return
+        params = sampling_params(
+            begun.rest.body,
+            max_tokens=begun.rest.max_tokens or 1,
+            for_prefill=False,
+            defaults=self.sampling_defaults,
+        )
+        lineage = f"decoded/{work.options.cache_salt}"
+        async with aclosing(
+            self.service.decode(request_id, begun.rest.tokens, params, handover, own_lineage=lineage)
+        ) as pieces:
             async for piece in pieces:
                 yield piece
 

@@ -1,7 +1,7 @@
 """The decode worker with the least KV to read."""
 
+from nebula_bench.cluster.decode_choice import DecodeChoice
 from nebula_protocol.ids import RequestId, WorkerId
-from nebula_router.core.decode_choice import DecodeChoice
 
 ONE, TWO = WorkerId(1), WorkerId(2)
 BOTH = frozenset({ONE, TWO})
