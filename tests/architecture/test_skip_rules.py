@@ -29,13 +29,14 @@ def run_suite(folder: Path, test: str, *, ci: str, plugins: tuple[str, ...] = ()
     [
         ("@pytest.mark.integration\ndef test_it():\n    pytest.skip('no nats-server')", FAILED),
         ("def test_it():\n    pytest.skip('not today')", FAILED),
+        ('def test_it():\n    pytest.skip("Dynamo\'s replay needs ai-dynamo 1.4.2")', PASSED),
         ("@pytest.mark.skip(reason='not today')\ndef test_it():\n    pass", FAILED),
         ("pytest.importorskip('no_such_engine')\n\ndef test_it():\n    pass", NOT_COLLECTED),
         ("def test_it(shared_dir):\n    pass", PASSED),
         ("@pytest.mark.e2e\ndef test_it(shared_dir):\n    pass", FAILED),
         ("@pytest.mark.xfail\ndef test_it():\n    raise ValueError", PASSED),
     ],
-    ids=["no server", "no reason", "mark", "no module", "no data", "no data, e2e", "expected failure"],
+    ids=["no server", "no reason", "no replay", "mark", "no module", "no data", "no data, e2e", "expected failure"],
 )
 def test_in_ci_only_a_missing_data_folder_excuses_a_skip(tmp_path: Path, test: str, expected: int) -> None:
     assert run_suite(tmp_path, test, ci="true") == expected

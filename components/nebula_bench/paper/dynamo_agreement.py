@@ -42,7 +42,7 @@ def compare_with_dynamo(trace: Sequence[TraceRequest], load: LoadSettings, clust
     """Runs both with prefix caching only, no store below the device tier, no noise and no messages.
 
     Raises:
-        CellError: Dynamo's tool failed.
+        CellError: Dynamo's tool failed, or this environment's Dynamo does not bring it.
     """
     cluster = _bare(cluster)
     worker = cluster.worker

@@ -3,7 +3,6 @@
 import itertools
 import os
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from nebula_bench.adapters.dynamo.replay_tool import replay_command
 from nebula_bench.errors import CellError
 from nebula_bench.policies.block_index import block_chain
 from nebula_protocol.tokens import TokenArray
@@ -66,7 +66,7 @@ class DynamoReplay:
             folder: for the files between the two processes.
 
         Raises:
-            CellError: the tool failed.
+            CellError: the tool failed, or this environment's Dynamo does not bring it.
         """
         trace, curve, report = folder / "trace.jsonl", folder / "curve.npz", folder / "requests.jsonl"
         self._write_trace(prompts, arrivals_s, trace)
@@ -96,7 +96,7 @@ class DynamoReplay:
         # Its size must not matter: one token of each request passes through it.
         decoder = msgspec.structs.replace(engine, worker_type="decode", num_gpu_blocks=10 * self.device_blocks)
         return [
-            *(sys.executable, "-m", "dynamo.replay", str(trace)),
+            *(*replay_command(), str(trace)),
             *("--router-mode", "kv_router"),
             *("--trace-block-size", str(self.block_size_tokens)),
             *("--num-prefill-workers", str(self.num_prefill_workers)),
