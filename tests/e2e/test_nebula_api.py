@@ -36,9 +36,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
         ({"allowed_token_ids": [1]}, "the set of tokens that an answer is made of cannot be chosen"),
         ({"stop_token_ids": [VOCABULARY]}, "outside the vocabulary"),
         ({"nvext": {"token_data": [1, VOCABULARY]}}, "outside the vocabulary"),
-        ({"nvext": {"backend_instance_id": 5}}, "there is no prefill worker 5"),
         ({"nvext": {"agent_hints": {"priority": 3}}}, "requests are served in the order"),
-        ({"nvext": {"dp_rank": 1}}, "every worker has rank 0 only"),
         (
             {
                 "messages": [
