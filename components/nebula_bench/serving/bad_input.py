@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import httpx
 import msgspec
 
-from nebula_bench.serving.bad_input_cases import Api, BadInput, CheckedBy, bad_inputs, good_body
+from nebula_bench.serving.bad_input_cases import Api, BadInput, bad_inputs, good_body
 from nebula_bench.serving.progress import Progress
 from nebula_bench.serving.served_graph import GraphSpec, open_graph
 from nebula_bench.serving.settings import ServingSettings
@@ -13,9 +13,6 @@ from nebula_bench.serving.settings import ServingSettings
 _TIMEOUT_S = 60.0
 _MAX_TOKENS = 4
 _DATA = "data:"
-
-FOLD_FAILED = "Failed to fold completions stream"
-HIDDEN_REASON = "Internal server error"
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -54,14 +51,9 @@ class BadInputOutcome:
         return 400 <= self.refusal.status < 500 and self.case.reason in self.refusal.reason
 
 
-def expected_refusal(case: BadInput, *, is_streamed: bool) -> Refusal:
-    """400 with the reason, except where Dynamo 1.4.2's frontend hides what a router raises."""
-    if case.checked_by is CheckedBy.FRONTEND or (case.api is Api.CHAT and not is_streamed):
-        return Refusal(400, case.reason)
-    if is_streamed:
-        # The status was sent before the router was asked.
-        return Refusal(200, HIDDEN_REASON)
-    return Refusal(500, FOLD_FAILED)
+def expected_refusal(case: BadInput) -> Refusal:
+    """400 with the reason, whoever checks it, on each endpoint, streamed and not."""
+    return Refusal(400, case.reason)
 
 
 async def measure_bad_input(
@@ -92,7 +84,7 @@ async def _try(client: httpx.AsyncClient, model: str, case: BadInput, *, is_stre
         case=case,
         is_streamed=is_streamed,
         refusal=refusal,
-        expected=expected_refusal(case, is_streamed=is_streamed),
+        expected=expected_refusal(case),
         is_alive=good.status_code == httpx.codes.OK,
     )
 

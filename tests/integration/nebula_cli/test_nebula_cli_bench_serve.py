@@ -33,7 +33,7 @@ def test_a_part_writes_its_rows_and_its_table_and_leaves_no_graph(tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     cases, with_reason = read_rows(results)
     assert (cases.id, cases.ok) == ("bad_input_cases", True)
-    assert 0 < with_reason.value < cases.value
+    assert 0 < with_reason.value == cases.value
     assert cases.command.startswith("nebula bench serve --part bad-input")
     assert "| overlapping spans | 400 span [4, 8) overlaps" in document.read_text()
     assert "| overlapping spans | 400 span [4, 8) overlaps" in done.stdout

@@ -243,8 +243,9 @@ def test_cacheblend_computes_the_tokens_again_whose_keys_deviate_most(
     expected = {50 + int(index) for index in deviation.topk(30).indices}
     changed = (found[3][1] != reused[3][1]).any(dim=2).any(dim=1)[50:240].nonzero().flatten()
     assert {50 + int(index) for index in changed} == expected
-    # The probed layers keep what the probe computed, for all tokens.
-    assert are_equal(found[:2], own[:2])
+    # The probed layers keep what the probe computed, for all tokens. Its steps have another shape than the engine's
+    # own, so kernels may round the last bits otherwise.
+    torch.testing.assert_close(found[:2], own[:2], rtol=1e-4, atol=1e-4)
 
 
 def test_cacheblend_of_all_tokens_gives_the_engines_own_kv_bit_for_bit(

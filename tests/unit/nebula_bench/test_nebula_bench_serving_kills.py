@@ -124,7 +124,7 @@ def test_an_answer_that_goes_on_with_other_words_is_told_apart() -> None:
 def test_the_tables_name_the_processes_that_died() -> None:
     text = kill_markdown(REPLAY_KILL, HandoverKills((HANDOVER_KILL,), num_retries=1, num_tokens=8))
     assert "`PrefillWorker-3`" in text
-    assert "| `PrefillWorker-1` | yes | yes | yes | 2.0 | none |" in text
+    assert "| `PrefillWorker-1` | yes | yes | 2.0 | none |" in text
 
 
 def test_a_streamed_answer_collects_text_length_and_every_worker_that_prefilled_it() -> None:

@@ -13,7 +13,7 @@ def case(api: Api = Api.CHAT, checked_by: CheckedBy = CheckedBy.ROUTER) -> BadIn
 
 
 def outcome(refusal: Refusal, *, is_alive: bool = True) -> BadInputOutcome:
-    expected = expected_refusal(case(), is_streamed=False)
+    expected = expected_refusal(case())
     return BadInputOutcome(case(), False, refusal, expected, is_alive)
 
 
@@ -23,23 +23,9 @@ def test_every_case_has_a_name_of_its_own_on_each_endpoint() -> None:
 
 
 @pytest.mark.parametrize("api", list(Api))
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_what_the_frontend_checks_is_refused_with_a_400_everywhere(api: Api, is_streamed: bool) -> None:
-    assert expected_refusal(case(api, CheckedBy.FRONTEND), is_streamed=is_streamed) == Refusal(400, "is empty")
-
-
-def test_what_the_router_checks_reaches_only_chat_clients_that_do_not_stream() -> None:
-    told = {
-        (api, is_streamed): expected_refusal(case(api), is_streamed=is_streamed).status
-        for api in Api
-        for is_streamed in (False, True)
-    }
-    assert told == {
-        (Api.CHAT, False): 400,
-        (Api.CHAT, True): 200,
-        (Api.COMPLETIONS, False): 500,
-        (Api.COMPLETIONS, True): 200,
-    }
+@pytest.mark.parametrize("checked_by", list(CheckedBy))
+def test_what_is_wrong_is_refused_with_a_400_and_the_reason_everywhere(api: Api, checked_by: CheckedBy) -> None:
+    assert expected_refusal(case(api, checked_by)) == Refusal(400, "is empty")
 
 
 def test_the_reason_is_read_from_a_refused_request() -> None:
@@ -75,10 +61,10 @@ def test_a_case_counts_only_with_the_right_status_and_reason_and_a_server_that_l
 
 
 def test_the_table_has_a_line_for_a_case_with_both_variants_and_shows_what_was_expected() -> None:
-    streamed = BadInputOutcome(case(), True, Refusal(200, ""), expected_refusal(case(), is_streamed=True), True)
+    streamed = BadInputOutcome(case(), True, Refusal(200, ""), expected_refusal(case()), True)
     table = bad_input_markdown([outcome(Refusal(400, "span [1, 1) is empty")), streamed])
     assert "1 of 2 requests were refused as documented" in table
-    assert "| empty span | 400 span [1, 1) is empty | 200  **(expected 200 Internal server error)** |" in table
+    assert "| empty span | 400 span [1, 1) is empty | 200  **(expected 400 is empty)** |" in table
 
 
 def test_the_table_leaves_out_where_in_the_body_the_mistake_was() -> None:

@@ -101,7 +101,7 @@ def test_a_dry_run_prints_settings_and_processes_and_leaves_nothing_behind(
     assert document["configuration"]["PrefillWorker"]["workers"] == 3
     names = [process["name"] for process in document["processes"]]
     assert names == [
-        *("Nats", "Frontend", "Router"),
+        *("Nats", "Frontend", "Router-0"),
         *("PrefillWorker-0", "PrefillWorker-1", "PrefillWorker-2"),
         "DecodeWorker-0",
     ]

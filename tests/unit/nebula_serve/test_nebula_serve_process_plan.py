@@ -204,7 +204,7 @@ def test_the_frontend_gets_dynamo_s_flags() -> None:
         "--http-port": "81",
         "--namespace": "nebula",
         "--router-mode": "kv",
-        "--migration-limit": "0",
+        "--migration-limit": "3",
         "--kv-cache-block-size": "16",
         "--router-ttl-secs": "9",
     }

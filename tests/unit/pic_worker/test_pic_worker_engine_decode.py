@@ -77,7 +77,7 @@ async def test_a_load_without_end_is_given_up_and_made_good_by_computing() -> No
 async def test_a_prompt_without_a_handover_is_computed_here_and_nobody_is_asked() -> None:
     world = DecodeWorld(Engine([Completion([5]), Completion([]), Completion([], "stop")]))
     assert await world.answer(None) == [Sampled((5,)), Sampled((), "stop")]
-    world.assert_computed_here(num_asked=1, salt="")
+    world.assert_computed_here(num_asked=1, salt="decoded/")
     assert world.engine.asked[0][0] == "d"
     assert world.prefill.calls == []
 
