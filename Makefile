@@ -44,8 +44,8 @@ endif
 export PATH := $(BIN):$(PATH)
 
 # What meets Dynamo, without vLLM; Dynamo's replay has been another package since.
-TESTS_1_4 := tests/e2e/test_nebula_graph.py tests/e2e/test_dynamo_kv_graph.py \
-  tests/integration/nebula_router/test_router_dynamo.py tests/integration/nebula_bench/test_nebula_bench_cluster_dynamo.py
+TESTS_1_4 := tests/e2e/test_nebula_graph.py tests/e2e/test_dynamo_kv_graph.py tests/e2e/test_nebula_api.py \
+  tests/integration/nebula_router tests/integration/nebula_bench/test_nebula_bench_cluster_dynamo.py
 
 .PHONY: help setup setup-sim model serve test test-dynamo-1.4 check bench
 

@@ -108,6 +108,7 @@ NO_MEANING: Final = frozenset(
         "router",
         "router_config_override",
         "agent_context",
+        "image_cache_scope",
         "request_timestamp_ms",
         "migration_link",
         "bootstrap_info",

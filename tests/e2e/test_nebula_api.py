@@ -56,7 +56,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
 def test_what_is_not_offered_is_a_400_with_the_reason(graph: RunningGraph, asked: Json, reason: str) -> None:
     response = graph.post("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 4, **asked})
     assert response.status_code == 400, response.text
-    assert reason in response.text
+    # From 1.6 on the frontend itself refuses such a prompt, without a reason.
+    own = ("Invalid request",) if "token_data" in asked.get("nvext", {}) else ()
+    assert any(text in response.text for text in (reason, *own))
 
 
 def test_ids_at_the_edge_of_the_vocabulary_are_taken(graph: RunningGraph) -> None:

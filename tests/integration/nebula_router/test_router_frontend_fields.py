@@ -70,6 +70,9 @@ NVEXT: Json = {
     "greed_sampling": True,
     "use_raw_prompt": True,
 }
+PINS = ("backend_instance_id", "decode_worker_id", "dp_rank")
+PIN_HEADERS = ("x-dynamo-worker-instance-id", "x-dp-rank")
+"""Workers and ranks, here ones that do not exist."""
 PICTURE: Json = {"type": "image_url", "image_url": {"url": PIXEL}}
 
 
@@ -96,10 +99,13 @@ def test_no_field_is_unknown(frontend: TokenizingFrontend) -> None:
         (CHAT, chat([{"type": "text", "text": "x"}, PICTURE])),
         (TEXT, {"prompt": "hi", "max_tokens": 3, "echo": True}),
         (TEXT, {"prompt": [1, 2, 3], "max_tokens": 3, "best_of": 2, "logprobs": 2, "suffix": "x"}),
-        *((CHAT, chat(nvext={name: value})) for name, value in NVEXT.items()),
+        *((CHAT, chat(nvext={name: value})) for name, value in NVEXT.items() if name not in PINS),
     ]
     sent = [frontend.tokenized(path, body) for path, body in asked]
-    sent += [frontend.tokenized(CHAT, chat(), {name: "3"}) for name in HEADERS]
+    sent += [frontend.tokenized(CHAT, chat(), {name: "3"}) for name in HEADERS if name not in PIN_HEADERS]
+    pinned = [frontend.tokenized_if_passed_on(CHAT, chat(nvext={name: NVEXT[name]})) for name in PINS]
+    pinned += [frontend.tokenized_if_passed_on(CHAT, chat(), {name: "3"}) for name in PIN_HEADERS]
+    sent += [request for request in pinned if request is not None]
     seen = {path for request in sent for path, _ in fields_of(request)}
     assert seen - TREATMENTS.keys() == set()
     # The test would see nothing if it asked for nothing.
