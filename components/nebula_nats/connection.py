@@ -56,6 +56,31 @@ async def connect(url: str, name: str, *, patience_s: float = _PATIENCE_S) -> Cl
         raise NatsUnavailableError(f"no NATS server answers at {server}: {_reason_of(error)}") from error
 
 
+async def ensure_reachable(url: str) -> None:
+    """Tries for a moment, and logs nothing.
+
+    Raises:
+        NatsUnavailableError: no server answers at `url`.
+    """
+
+    async def ignore(_: Exception) -> None:
+        """The error is raised as well."""
+
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            client = await nats.connect(
+                url,
+                connect_timeout=_CONNECT_TIMEOUT_S,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0.1,
+                error_cb=ignore,
+            )
+    except (NatsError, OSError) as error:
+        server = url.rpartition("@")[2]
+        raise NatsUnavailableError(f"no NATS server answers at {server}: {_reason_of(error)}") from error
+    await client.close()
+
+
 async def flush(client: Client) -> None:
     """Waits until the server has taken in all that the client was told so far, subscriptions too.
 

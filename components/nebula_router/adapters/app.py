@@ -50,13 +50,14 @@ async def run(settings: RouterSettings) -> None:
         StartError: a setting or a service that it needs is missing.
     """
     cutter = _read_cutter(settings)
-    runtime = start_runtime(settings.metrics_port)
-    endpoint = runtime.endpoint(f"{settings.namespace}.{settings.component}.generate")
     nats_url = os.environ.get("NATS_SERVER", "nats://127.0.0.1:4222")
     try:
         client = await connect(nats_url, "nebula-router")
     except NatsUnavailableError as error:
         raise StartError(str(error)) from error
+    # Behind NATS, for which Dynamo's runtime waits without end from 1.6 on.
+    runtime = start_runtime(settings.metrics_port)
+    endpoint = runtime.endpoint(f"{settings.namespace}.{settings.component}.generate")
 
     pool = settings.pool_namespace
     prefill_pool = await DynamoWorkerPool.watch(runtime, f"{pool}.prefill.generate")

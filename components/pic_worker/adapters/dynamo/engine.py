@@ -18,6 +18,7 @@ from dynamo.common.constants import DisaggregationMode
 from dynamo.llm.exceptions import Cancelled, InvalidArgument
 from dynamo.runtime import Context, Endpoint
 
+from nebula_nats.connection import ensure_reachable
 from nebula_process.main_task import exit_when_failed
 from nebula_process.model_vocabulary import read_vocabulary_tokens
 from nebula_process.ready_file import touch_ready_file
@@ -108,7 +109,7 @@ class PicEngine(LLMEngine):
         )
 
     async def _build(self, worker_id: WorkerId) -> None:
-        nats_url = os.environ.get("NATS_SERVER", _DEFAULT_NATS_URL)
+        nats_url = _nats_url()
         if self._role is Role.DECODE:
             self._decode = await build_decode(self._settings, worker_id, nats_url)
         else:
@@ -185,13 +186,23 @@ def run(settings: WorkerSettings) -> None:
     """
     engine = PicEngine(settings)
     try:
-        uvloop.run(Worker(engine, engine.worker_config()).run())
+        uvloop.run(_serve(engine))
     except Exception as error:
         # Dynamo wraps everything, what `start` raised too, into a bare Exception.
         start_error = engine.why_not_started(error)
         if start_error is None:
             raise
         raise start_error from error
+
+
+async def _serve(engine: PicEngine) -> None:
+    # Dynamo's runtime, from 1.6 on, waits for NATS without end and says nothing.
+    await ensure_reachable(_nats_url())
+    await Worker(engine, engine.worker_config()).run()
+
+
+def _nats_url() -> str:
+    return os.environ.get("NATS_SERVER", _DEFAULT_NATS_URL)
 
 
 async def _prefill(worker: PrefillWorker, work: WorkRequest, context: Context) -> JsonObject:
