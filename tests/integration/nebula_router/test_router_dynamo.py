@@ -143,11 +143,11 @@ def test_a_reply_may_be_empty(pool: Pool) -> None:
 @pytest.mark.parametrize(
     ("script", "how", "reason"),
     [
-        ("refuse", "refused", "BackendInvalidArgument: the prompt is odd"),
+        ("refuse", "refused", "the prompt is odd"),
         # Whatever the worker's own text says, the worker is there.
-        ("fail", "refused", "BackendUnknown: RuntimeError: not found: Connection refused"),
+        ("fail", "refused", "RuntimeError: not found: Connection refused"),
         ("no object", "refused", "a chunk is a list, not an object"),
-        ("shut down", "gone", "BackendEngineShutdown: going down"),
+        ("shut down", "gone", ": going down"),
     ],
 )
 def test_a_workers_error_is_told_with_its_text(pool: Pool, script: str, how: str, reason: str) -> None:
@@ -158,7 +158,7 @@ def test_a_workers_error_is_told_with_its_text(pool: Pool, script: str, how: str
 
 def test_an_error_behind_the_first_chunks_ends_the_reply(pool: Pool) -> None:
     ended = pool.caller.call(pool.worker_id, plain("break"))
-    assert (ended["how"], ended["reason"]) == ("refused", "BackendInvalidArgument: broken off")
+    assert (ended["how"], ended["reason"]) == ("refused", "broken off")
     assert len(ended["chunks"]) == 2  # type: ignore[arg-type]
 
 
@@ -263,18 +263,18 @@ def test_the_routers_own_id_is_no_choice_of_a_worker(routed: Routed) -> None:
 def test_another_id_in_its_place_is_the_worker_that_the_client_chose(routed: Routed) -> None:
     assert routed.ask(scripted() | {"routing": {"prefill_worker_id": routed.prefill_id}})["how"] == "done"
     ended = routed.ask(scripted() | {"routing": {"prefill_worker_id": 12_345}})
-    assert (ended["how"], ended["reason"]) == ("refused", "BackendInvalidArgument: there is no prefill worker 12345")
+    assert (ended["how"], ended["reason"]) == ("refused", "there is no prefill worker 12345")
 
 
 def test_a_bad_request_is_an_invalid_argument_with_the_reason(routed: Routed) -> None:
     ended = routed.ask(scripted() | {"annotations": ["nebula.spans=[[5,101]]"]})
     assert (ended["how"], ended["chunks"]) == ("refused", [])
-    assert ended["reason"] == "BackendInvalidArgument: span [5, 101) is outside the prompt of 100 tokens"
+    assert ended["reason"] == "span [5, 101) is outside the prompt of 100 tokens"
 
 
 def test_a_worker_that_blames_the_request_makes_it_an_invalid_argument(routed: Routed) -> None:
     ended = routed.ask(scripted(prefill="refuse"))
-    assert (ended["how"], ended["reason"]) == ("refused", "BackendInvalidArgument: the prompt is odd")
+    assert (ended["how"], ended["reason"]) == ("refused", "the prompt is odd")
 
 
 def test_a_worker_that_fails_for_another_reason_is_a_bad_gateway(routed: Routed) -> None:
@@ -310,5 +310,5 @@ def test_when_the_last_prefill_worker_is_killed_there_is_nobody(routed: Routed) 
     routed.prefill.wait_for(event="started", script="hang 0")
     routed.prefill.kill()
     ended = routed.client.process.wait_for(QUICK_S, ended=name)
-    assert ended["how"] == "refused"
+    assert ended["how"] in ("refused", "gone")  # the latter from Dynamo 1.6 on, whose name of a 503 is "Unavailable"
     assert '"code":503' in str(ended["reason"])

@@ -71,7 +71,6 @@ def _result(request_id: RequestId, served: "asyncio.Future[JsonObject]") -> Json
     except WorkerRefusedError as error:
         if error.blames_request:
             log.info("request_refused", request_id=request_id, reason=str(error))
-            # Without Dynamo's name of the error's type.
-            raise InvalidArgument(error.reason.partition(": ")[2] or error.reason) from error
+            raise InvalidArgument(error.reason) from error
         log.error("request_failed", request_id=request_id, reason=str(error))
         raise HttpError(502, str(error)) from error
