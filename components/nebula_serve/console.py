@@ -24,6 +24,8 @@ SUPERVISOR = "serve"
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _BOLD = 1
 _ANSI_SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+_REQUEST_DONE = "route request completed"
+_DONE_WELL = re.compile(r"request\.outcome\W+success\b")
 _CAMEL_BORDER = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -34,6 +36,7 @@ class Console:
         services: in a fixed order, which gives each its colour.
         width: of the longest process name.
         log_format: console for prefixed lines; json for one JSON object a line.
+        shows_requests: whether to show the lines that Dynamo 1.6 logs for every request that went well.
     """
 
     def __init__(
@@ -42,12 +45,15 @@ class Console:
         services: Sequence[str],
         width: int,
         log_format: Literal["console", "json"] = "console",
+        *,
+        shows_requests: bool = False,
     ) -> None:
         self._stream = stream
         self._width = max(width, len(SUPERVISOR))
         self._is_json = log_format == "json"
         self._has_colour = stream.isatty() and not self._is_json
         self._colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(services)}
+        self._shows_requests = shows_requests
         self._is_open = True
 
     @property
@@ -55,6 +61,8 @@ class Console:
         return self._has_colour
 
     def process_line(self, process: str, service: str, line: str) -> None:
+        if not self._shows_requests and _is_request_done(line):
+            return
         if self._is_json:
             self._write(_json_line(process, line))
         else:
@@ -88,6 +96,11 @@ class Console:
         except BrokenPipeError:
             # The reader of the log left, as `dynamo serve ... | head` does; serving goes on without one.
             self._is_open = False
+
+
+def _is_request_done(line: str) -> bool:
+    """Dynamo 1.6 logs these at level info whatever its filter says. One that tells of trouble is no such line."""
+    return _REQUEST_DONE in line and _DONE_WELL.search(_ANSI_SEQUENCE.sub("", line)) is not None
 
 
 def _json_line(process: str, line: str) -> str:

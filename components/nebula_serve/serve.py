@@ -98,7 +98,7 @@ def serve(options: ServeOptions, environ: Mapping[str, str], out: TextIO) -> Non
             held.enter_context(locked(working_dir, graph.name))
         launch = plan_launch(resolved, options.service_name, working_dir, environ, machine)
         # Behind all checks: wrong input leaves nothing behind and fails at once.
-        console = _console(launch, out)
+        console = _console(launch, environ, out)
         _make_model(resolved.common, choice, working_dir, console)
         held.enter_context(opened(launch.directory, working_dir))
         if options.service_name is None:
@@ -215,10 +215,12 @@ async def _run(launch: Launch, working_dir: Path, console: Console, *, is_whole_
         record.remove()
 
 
-def _console(launch: Launch, out: TextIO) -> Console:
+def _console(launch: Launch, environ: Mapping[str, str], out: TextIO) -> Console:
+    common = launch.resolved.common
     width = max(len(process.name) for process in launch.processes)
     services = [spec.name for spec in launch.resolved.graph.all_services()]
-    return Console(out, services, width, launch.resolved.common.log_format)
+    shows_requests = common.log_level == "debug" or "DYN_LOG" in environ
+    return Console(out, services, width, common.log_format, shows_requests=shows_requests)
 
 
 def _make_model(common: CommonSettings, choice: EngineChoice, working_dir: Path, console: Console) -> None:

@@ -55,8 +55,8 @@ _NVEXT_CASES: dict[str, tuple[object, CheckedBy, str]] = {
 _PROMPT_CASES: dict[str, tuple[object, str]] = {
     "empty prompt, text": ("", "cannot be empty"),
     "empty prompt, token ids": ([], "cannot be empty"),
-    "prompt over the context, text": (_LONG_TEXT, "maximum context length"),
-    "prompt over the context, token ids": ([_TOKENS[0]] * _CONTEXT_TOKENS, "maximum context length"),
+    "prompt over the context, text": (_LONG_TEXT, "context"),
+    "prompt over the context, token ids": ([_TOKENS[0]] * _CONTEXT_TOKENS, "context"),
     "negative token id": ([*_TOKENS, -1], "did not match any variant of untagged enum Prompt"),
     "token id over 32 bits": ([*_TOKENS, 1 << 40], "did not match any variant of untagged enum Prompt"),
     "token id as text": ([*_TOKENS, "7"], "did not match any variant of untagged enum Prompt"),
@@ -64,7 +64,7 @@ _PROMPT_CASES: dict[str, tuple[object, str]] = {
 
 _MESSAGES_CASES: dict[str, tuple[object, str]] = {
     "no messages": ([], "At least one message is required"),
-    "prompt over the context, text": ([{"role": "user", "content": _LONG_TEXT}], "maximum context length"),
+    "prompt over the context, text": ([{"role": "user", "content": _LONG_TEXT}], "context"),
 }
 
 

@@ -4,6 +4,8 @@ import io
 import json
 from typing import Literal
 
+import pytest
+
 from nebula_serve.console import Console
 from nebula_serve.supervision_events import (
     EngineChosen,
@@ -94,3 +96,22 @@ def test_a_reader_that_left_does_not_end_the_service() -> None:
     shown = console(ClosedPipe())
     shown.process_line("Router", "Router", "x")
     shown.report(ProcessReady("Router", 0.5))
+
+
+DONE = 'INFO client_request: request_span: route request completed request.outcome="success" operation="direct"'
+DONE_JSON = '{"level":"INFO","target":"request_span","message":"route request completed","request.outcome":"success"}'
+
+
+@pytest.mark.parametrize("line", [DONE, DONE_JSON, f"\x1b[32mINFO\x1b[0m {DONE}"])
+def test_requests_that_went_well_are_shown_only_where_they_are_asked_for(line: str) -> None:
+    quiet, loud = io.StringIO(), io.StringIO()
+    console(quiet).process_line("Router", "Router", line)
+    Console(loud, ["Router"], 6, shows_requests=True).process_line("Router", "Router", line)
+    assert quiet.getvalue() == ""
+    assert "route request completed" in loud.getvalue()
+
+
+def test_a_request_that_ended_badly_is_shown() -> None:
+    out = io.StringIO()
+    console(out).process_line("Router", "Router", DONE.replace("success", "error"))
+    assert 'request.outcome="error"' in out.getvalue()
