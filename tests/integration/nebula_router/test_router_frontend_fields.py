@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from support.running_graph import ROOT
 from support.tenants import NAMINGS, TenantNaming
 from support.tokenizing_frontend import Json, TokenizingFrontend
 
 from nebula_protocol.request_fields import TREATMENTS, fields_of
 from nebula_protocol.request_options import read_options
+from nebula_serve.sim_model import ensure_sim_model
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,9 @@ PICTURE: Json = {"type": "image_url", "image_url": {"url": PIXEL}}
 
 @pytest.fixture(scope="module")
 def frontend(nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenizingFrontend]:
-    frontend = TokenizingFrontend(ROOT / "models" / "sim", nats_url, tmp_path_factory.mktemp("discovery"))
+    frontend = TokenizingFrontend(
+        ensure_sim_model(tmp_path_factory.mktemp("models")), nats_url, tmp_path_factory.mktemp("discovery")
+    )
     try:
         frontend.wait_until_ready()
         yield frontend
