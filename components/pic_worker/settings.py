@@ -123,6 +123,8 @@ class WorkerSettings(BaseModel):
     """How this worker cuts prompts itself."""
     prompt_hold_s: float = Field(default=60.0, gt=0, le=3600)
     """How long a prefilled prompt's KV waits for its decode worker."""
+    drain_s: float = Field(default=25.0, ge=0, le=3600)
+    """After SIGTERM, how long the worker finishes what it serves while new requests go elsewhere."""
     metrics_port: int = Field(default=0, ge=0, le=32767)
     """Port of the worker's /metrics and /health; 0 picks a free one. Dynamo reads it as a signed 16-bit number."""
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")

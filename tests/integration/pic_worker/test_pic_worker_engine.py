@@ -55,7 +55,7 @@ class Workers:
         self._namespace = uuid4().hex
         self._engines: dict[WorkerId, PicEngine] = {}
 
-    def settings(self, role: str) -> WorkerSettings:
+    def settings(self, role: str, **changes: object) -> WorkerSettings:
         """At a hundredth of the real times."""
         return WorkerSettings.model_validate(
             {
@@ -64,11 +64,12 @@ class Workers:
                 "model_path": str(packaged_folder()),
                 "cut": {"content_chunks": False},
                 "sim": SimSettings(time_scale=0.01),
+                **changes,
             }
         )
 
-    async def start(self, worker_id: WorkerId, role: str = "prefill") -> None:
-        self._engines[worker_id] = PicEngine(self.settings(role))
+    async def start(self, worker_id: WorkerId, role: str = "prefill", **changes: object) -> None:
+        self._engines[worker_id] = PicEngine(self.settings(role, **changes))
         await self._engines[worker_id].start(worker_id)
 
     async def stop(self, worker_id: WorkerId) -> None:
@@ -261,3 +262,23 @@ async def test_a_probe_is_answered_by_either_role(workers: Workers) -> None:
     for worker_id in (HOME, DECODER):
         (chunk,) = await workers.chunks(worker_id, {"token_ids": [1], HEALTH_CHECK_KEY: True})
         assert chunk["finish_reason"] == "length"
+
+
+async def test_a_worker_that_is_stopped_finishes_the_answers_that_it_has_begun(workers: Workers) -> None:
+    await workers.start(DECODER, "decode")
+    answer = workers.stream(DECODER, prompt(stop_conditions={"max_tokens": 50}), FakeContext())
+    chunks = [await anext(answer)]
+    stopping = asyncio.ensure_future(workers.stop(DECODER))
+    chunks += [chunk async for chunk in answer if not stopping.done()]
+    # Every token of it came while the worker was still there.
+    assert sum(len(chunk["token_ids"]) for chunk in chunks) == 50
+    assert chunks[-1]["finish_reason"] == "length"
+    await stopping
+
+
+async def test_an_answer_that_takes_too_long_does_not_keep_a_worker_that_is_stopped(workers: Workers) -> None:
+    await workers.start(DECODER, "decode", drain_s=0.1)
+    answer = workers.stream(DECODER, prompt(stop_conditions={"max_tokens": 1_000_000}), FakeContext())
+    await anext(answer)
+    async with asyncio.timeout(60):
+        await workers.stop(DECODER)

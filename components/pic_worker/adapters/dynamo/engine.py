@@ -49,6 +49,8 @@ log = structlog.get_logger()
 _DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
 _MODES = {Role.PREFILL: DisaggregationMode.PREFILL, Role.DECODE: DisaggregationMode.DECODE}
 
+_DRAIN_POLL_S = 0.05
+
 T = TypeVar("T")
 
 
@@ -65,6 +67,7 @@ class PicEngine(LLMEngine):
         self._start_error: StartError | None = None
         self._has_started = False
         self._worker_id = WorkerId(0)
+        self._num_running = 0
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> tuple["PicEngine", WorkerConfig]:
@@ -155,17 +158,29 @@ class PicEngine(LLMEngine):
         return self._prefill is None or self._prefill.is_quiescent()
 
     async def cleanup(self) -> None:
+        """Finishes what runs, for `drain_s` at most.
+
+        Here, since Dynamo has left discovery by now, and asks only prefill workers whether they are done.
+        """
+        deadline_s = asyncio.get_running_loop().time() + self._settings.drain_s
+        while self._num_running and asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(_DRAIN_POLL_S)
+        if self._num_running:
+            log.warning("requests_cut_short", num_requests=self._num_running, drain_s=self._settings.drain_s)
         for worker in (self._prefill, self._decode):
             if worker is not None:
                 await worker.close()
         self._prefill = self._decode = None
 
     async def generate(self, request: GenerateRequest, context: Context) -> AsyncGenerator[GenerateChunk, None]:
+        self._num_running += 1
         try:
             async for chunk in self._serve(request, context):
                 yield cast("GenerateChunk", chunk)
         except BadWorkError as error:
             raise InvalidArgument(str(error)) from error
+        finally:
+            self._num_running -= 1
 
     async def _serve(self, request: GenerateRequest, context: Context) -> AsyncIterator[JsonObject]:
         if is_probe(request):
